@@ -524,9 +524,9 @@ treadle_status treadle_balance_micro_divide(const treadle_balance_micro_spec *sp
 
 /* ---- Dock: rows as they become ready --------------------------------------------------------------------
  *
- * The controller's book of a step, with which a stage begins while the one before still works: which columns are ready, row
- * by row, and which rows each consumer has taken. It has no values: these stay on the ranks that made them. MindSpeed-RL's
- * transfer dock has both.
+ * The controller's book of a step, with which a stage begins while the one before still works: which columns are ready,
+ * row by row, and which rows each consumer has taken. It has no values: these stay on the ranks that made them.
+ * MindSpeed-RL's transfer dock has both.
  *
  * Local, and pure but for the book itself. One thread at a time. */
 typedef struct treadle_dock treadle_dock;
@@ -541,22 +541,22 @@ typedef struct treadle_dock_spec {
   size_t consumer_count;
 } treadle_dock_spec;
 
-/* Nothing is ready, and nothing taken. The names are copied. Refused: a group that does not divide the rows; a name that is
- * empty or there twice. On failure *dock_p is NULL. */
+/* Nothing is ready, and nothing taken. The names are copied. Refused: a group that does not divide the rows; a name
+ * that is empty or there twice. On failure *dock_p is NULL. */
 treadle_status treadle_dock_create(const treadle_dock_spec *spec, treadle_dock **dock_p);
 void treadle_dock_destroy(treadle_dock *dock);
 /* The next step: as after its creation. */
 void treadle_dock_clear(treadle_dock *dock);
 
-/* These columns [column_count] of these rows [row_count] are ready; those that were stay so. Refused, with nothing changed:
- * a column or a row that the dock does not have. */
+/* These columns [column_count] of these rows [row_count] are ready; those that were stay so. Refused, with nothing
+ * changed: a column or a row that the dock does not have. */
 treadle_status treadle_dock_put(treadle_dock *dock, const char *const *columns, size_t column_count,
                                 const int64_t *rows, size_t row_count);
 
 /* The number of a row that fills up what is taken, and is none. MindSpeed-RL's. */
 #define TREADLE_DOCK_PADDING (-2)
 
-typedef struct treadle_dock_ask {
+typedef struct treadle_dock_request {
   size_t struct_size;
   const char *consumer;
   const char *const *columns; /* [column_count] that a row must have; at least one */
@@ -565,14 +565,15 @@ typedef struct treadle_dock_ask {
   bool groups;     /* whole groups alone */
   bool in_order;   /* none that stands behind one that this consumer still waits for */
   int64_t dp_size; /* the number of rows given is a multiple of this; 0: any */
-  bool pads; /* where there are fewer, but at least one: TREADLE_DOCK_PADDING in place of those that are missing */
-} treadle_dock_ask;
+  bool pads;       /* fewer rows, but at least one: filled up with TREADLE_DOCK_PADDING */
+} treadle_dock_request;
 
 /* Takes rows whose columns are all ready and which the consumer has not taken, in the order of their numbers: rows [the
- * dock's rows, rounded up to dp_size], *count_p of them, 0 if there are too few. Refused: a consumer or a column that the
- * dock does not have; a count that does not divide the dock's rows; with `groups`, a count that is not of whole groups;
- * dp_size that does not divide the count, unless it pads. */
-treadle_status treadle_dock_take(treadle_dock *dock, const treadle_dock_ask *ask, int64_t *rows, size_t *count_p);
+ * dock's rows, rounded up to dp_size], *count_p of them, 0 if there are too few. Refused: a consumer or a column that
+ * the dock does not have; a count that does not divide the dock's rows; with `groups`, a count that is not of whole
+ * groups; dp_size that does not divide the count, unless it pads. */
+treadle_status treadle_dock_take(treadle_dock *dock, const treadle_dock_request *ask, int64_t *rows,
+                                 size_t *count_p);
 
 /* Has the consumer taken every row? NULL dock, or no such consumer: false. */
 bool treadle_dock_all_consumed(const treadle_dock *dock, const char *consumer);

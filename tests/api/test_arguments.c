@@ -2173,13 +2173,14 @@ static void docks(objects *o) {
   REFUSED(treadle_dock_put(dock, names, 1, first, SIZE_MAX));
   REFUSED(treadle_dock_put(dock, names, 1, low, 1));
   REFUSED(treadle_dock_put(dock, names, 1, high, 1));
-  treadle_dock_ask ask = {.struct_size = sizeof ask, .consumer = "a", .columns = names, .column_count = 1};
+  treadle_dock_request ask = {
+      .struct_size = sizeof ask, .consumer = "a", .columns = names, .column_count = 1};
   REFUSED(treadle_dock_take(NULL, &ask, rows, &count));
   REFUSED(treadle_dock_take(dock, NULL, rows, &count));
   REFUSED(treadle_dock_take(dock, &ask, NULL, &count));
   REFUSED(treadle_dock_take(dock, &ask, rows, NULL));
   REFUSED_SIZES(ask, treadle_dock_take(dock, &ask, rows, &count));
-  REFUSED_NEWER(treadle_dock_ask, treadle_dock_take(dock, newer_p, rows, &count));
+  REFUSED_NEWER(treadle_dock_request, treadle_dock_take(dock, newer_p, rows, &count));
   ask.consumer = NULL;
   REFUSED(treadle_dock_take(dock, &ask, rows, &count));
   ask.consumer = "a";

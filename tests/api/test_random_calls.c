@@ -1521,15 +1521,15 @@ static void call_dock(caller *c) {
   size_t count;
   treadle_dock *dock = NULL;
   SAID(treadle_dock_create(OR_NULL(c, &spec), OR_NULL(c, &dock)));
-  const treadle_dock_ask ask = {.struct_size = struct_size(c, sizeof ask),
-                                .consumer = names[below(c, 3)],
-                                .columns = OR_NULL(c, names),
-                                .column_count = below(c, 3),
-                                .count = often(c) ? (int64_t)below(c, 5) : number(c),
-                                .groups = below(c, 2),
-                                .in_order = below(c, 2),
-                                .dp_size = (int64_t)below(c, 5),
-                                .pads = below(c, 2)};
+  const treadle_dock_request ask = {.struct_size = struct_size(c, sizeof ask),
+                                    .consumer = names[below(c, 3)],
+                                    .columns = OR_NULL(c, names),
+                                    .column_count = below(c, 3),
+                                    .count = often(c) ? (int64_t)below(c, 5) : number(c),
+                                    .groups = below(c, 2),
+                                    .in_order = below(c, 2),
+                                    .dp_size = (int64_t)below(c, 5),
+                                    .pads = below(c, 2)};
   SAID(treadle_dock_put(OR_NULL(c, dock), OR_NULL(c, names), below(c, 3), OR_NULL(c, rows), below(c, 5)));
   /* Room for 16 rows: the dock has no more than 12 then, and dp_size is below 5. */
   if (!dock || spec.rows <= 12)

@@ -84,14 +84,24 @@ rm -r "$folder/run/global_step_4"
 keep other
 same together other 'digests critic'
 
+# Other pools begin with the samples that have come: 8 prompts of 2 samples, three prompts at a time, the last time two. They are called for each portion.
+run portions 7 "$refs" "$elsewhere" ref_config.tensor_model_parallel_size=2 ref_config.micro_batch_size=3 rl_config.actor_rollout_dispatch_size=5
+same together portions
+for method in generate_sequences compute_values compute_ref_log_prob; do
+  [ "$(grep -c "\"method\":\"$method\",\"step\":1[,}]" "$folder/run/trace.jsonl")" = 6 ] || { head -40 "$folder/run/trace.jsonl"; fail "step 1 has not three portions on two ranks of $method"; }
+done
+[ "$(grep -o '"control/row_bytes_by_controller":[^,}]*' "$folder/run/metrics.jsonl" | sort -u)" = '"control/row_bytes_by_controller":0' ] || fail "the controller had rows"
+
 # Where what is drawn is cut, a reference elsewhere gets the ids that tokens were drawn from.
 run kept 2 generate_config.sampling_config.top_k=5
 run kept_apart 7 "$refs" "$elsewhere" generate_config.sampling_config.top_k=5
 same kept kept_apart
+run kept_portions 7 "$refs" "$elsewhere" generate_config.sampling_config.top_k=5 rl_config.actor_rollout_dispatch_size=4
+same kept kept_portions
 
 # Actor and Rollout on pools of their own, and all others, too: weights go from one to the other, and across nodes. It goes on in other ways, and back.
 sides='resource_pools={rollout: [2], critic: [2], ref: [1], actor: [2]}' theirs='mapping={Actor: actor, Rollout: rollout, RefPolicy: ref, Critic: critic}'
-run sides 8 "$sides" "$theirs" ref_config.tensor_model_parallel_size=1 --nodes 5,3
+run sides 8 "$sides" "$theirs" ref_config.tensor_model_parallel_size=1 rl_config.actor_rollout_dispatch_size=8 --nodes 5,3
 same together sides
 [ "$(grep -o '"control/row_bytes_by_controller":[^,}]*' "$folder/run/metrics.jsonl" | sort -u)" = '"control/row_bytes_by_controller":0' ] || fail "the controller had rows"
 rm -r "$folder/run/global_step_4"

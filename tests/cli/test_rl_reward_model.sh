@@ -92,6 +92,10 @@ same ppo beside
 stays beside
 run grpo_pools 4 'resource_pools={policy: [2], reward: [1]}' 'mapping={ActorRollout: policy, RewardModel: reward}' "${grpo[@]}" reward_config.tensor_model_parallel_size=1
 same one grpo_pools
+run portions 4 'resource_pools={policy: [2], reward: [1]}' 'mapping={ActorRollout: policy, RewardModel: reward}' "${grpo[@]}" reward_config.tensor_model_parallel_size=1 rl_config.actor_rollout_dispatch_size=4
+same one portions
+run unused 1 "${one[@]}" "${grpo[@]}" rl_config.actor_rollout_dispatch_size=4
+grep -q 'rl_config.actor_rollout_dispatch_size.* is not used: no other pool works on samples' "$folder/unused.err" || { cat "$folder/unused.err"; fail "a key that does nothing is not said"; }
 
 # Tests are scored alike, and groups that are drawn anew.
 run filter 2 rl_config.adv_estimator=group_norm rl_config.verifier_function=null rl_config.filter_groups_enable=true \

@@ -150,7 +150,7 @@ out:
 
 /* ---- Taking ------------------------------------------------------------------------------------------------------- */
 
-static treadle_status check_ask(const treadle_dock *dock, const treadle_dock_ask *a) {
+static treadle_status check_ask(const treadle_dock *dock, const treadle_dock_request *a) {
   if (a->count < 0 || a->dp_size < 0)
     REFUSE("%lld rows, as a multiple of %lld: numbers from 0", (long long)a->count, (long long)a->dp_size);
   if (a->dp_size > TREADLE_MAX_ROWS)
@@ -170,7 +170,7 @@ static treadle_status check_ask(const treadle_dock *dock, const treadle_dock_ask
 }
 
 /* Rows that the consumer may take: dock->chosen. */
-static treadle_status choose(treadle_dock *dock, const treadle_dock_ask *a, const bool *taken) {
+static treadle_status choose(treadle_dock *dock, const treadle_dock_request *a, const bool *taken) {
   bool *ready, *chosen = dock->chosen;
   treadle_status status = TREADLE_OK;
   for (int64_t r = 0; r < dock->rows; r++) chosen[r] = !taken[r];
@@ -192,16 +192,16 @@ out:
 }
 
 /* How many of `there` rows are taken. */
-static int64_t number_of(const treadle_dock *dock, const treadle_dock_ask *a, int64_t there) {
+static int64_t number_of(const treadle_dock *dock, const treadle_dock_request *a, int64_t there) {
   int64_t number = a->count ? a->count : there;
   if (there < number) return a->pads ? there : 0;
   while (!a->pads && ((a->dp_size && number % a->dp_size) || (a->groups && number % dock->group))) number--;
   return number;
 }
 
-treadle_status treadle_dock_take(treadle_dock *dock, const treadle_dock_ask *ask, int64_t *rows,
+treadle_status treadle_dock_take(treadle_dock *dock, const treadle_dock_request *ask, int64_t *rows,
                                  size_t *count_p) {
-  treadle_dock_ask a;
+  treadle_dock_request a;
   bool *taken;
   int64_t there = 0;
   size_t count = 0;

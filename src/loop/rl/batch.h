@@ -48,9 +48,9 @@ typedef struct treadle_rl_batch {
   treadle_batch
       *columns; /* what ranks get of it, a row for each sample, on the same memory; NULL: not yet */
   int64_t *offsets, *kept_offsets; /* [samples + 1] of these columns, in one array */
-  /* Where the samples are another rank's: their prompts, and what these lie in. */
-  treadle_rl_prompt *brought_prompts;
-  treadle_batch *brought;
+  /* Where the samples are another rank's: what they lie in, and their prompts, portion by portion. */
+  TREADLE_ARRAY(treadle_batch *) brought;
+  TREADLE_ARRAY(treadle_rl_prompt *) brought_prompts;
 } treadle_rl_batch;
 
 /* ---- loop_draw.c ---- */
@@ -61,15 +61,19 @@ void treadle_rl_name_sample(const treadle_rl_batch *batch, const treadle_rl_made
 void treadle_rl_batch_clear(treadle_rl_batch *batch);
 void treadle_rl_batch_release(treadle_rl_batch *batch);
 
-/* loop_columns.c: the columns that the batch has by now: prompt_ids, ids, rollout_log_probs, and what else was computed. */
+/* loop_columns.c: the columns that the batch has by now: prompt_ids, ids, rollout_log_probs, and what else was computed. They go before samples come
+ * or leave. */
 treadle_status treadle_rl_set_columns(treadle_rl_batch *batch);
+void treadle_rl_drop_columns(treadle_rl_batch *batch);
 
 /* ---- loop_brought.c ---- */
 
-/* Samples, which are only what their columns prompt_ids, ids, kept_counts and kept say, `each` of a prompt; in place of what it has. */
-treadle_status treadle_rl_take_drawn(treadle_rl_batch *batch, const treadle_batch *in, int64_t each);
-/* What another rank has found of these samples: values, ref_log_probs, returns, score, as far as it has them. */
-treadle_status treadle_rl_take_columns(treadle_rl_batch *batch, const treadle_batch *in);
+/* Samples, which are only what their columns prompt_ids, ids, kept_counts and kept say, `each` of a prompt. Those from 0 on are in place of what it
+ * has; others follow what it has. */
+treadle_status treadle_rl_take_drawn(treadle_rl_batch *batch, const treadle_batch *in, int64_t each,
+                                     size_t from);
+/* What another rank has found of samples from `from` on: values, ref_log_probs, returns, score, as far as it has them. */
+treadle_status treadle_rl_take_columns(treadle_rl_batch *batch, const treadle_batch *in, size_t from);
 
 /* ---- loop_exact.c ---- */
 
@@ -79,6 +83,9 @@ bool treadle_rl_check_is_due(const treadle_train_settings *settings, const tread
 bool treadle_rl_update_checks(const treadle_train_settings *settings, const treadle_rl_batch *batch);
 /* A value of each token: zeros. NULL: there is no memory. */
 float *treadle_rl_values_of(const treadle_rl_batch *batch);
+/* Room for values of all tokens, of which those before sample `from` stay. what: in messages. */
+treadle_status treadle_rl_grow_values(const treadle_rl_batch *batch, size_t from, const char *what,
+                                      float **values_p);
 /* Room for the trainer's log-probabilities and entropies. */
 treadle_status treadle_rl_take_old(treadle_rl_batch *batch);
 

@@ -48,7 +48,7 @@ static inline bool treadle_rl_warms_up(const treadle_train_settings *s, int64_t 
 
 /* The values of all tokens of the batch. Nothing is done without a critic. */
 treadle_status treadle_rl_find_values(treadle_rl_workers *workers, const treadle_train_settings *settings,
-                                      treadle_rl_batch *batch);
+                                      treadle_rl_batch *batch, size_t from);
 /* All mini batches, and their figures. *skipped_p becomes true where a step of the optimizer did nothing. */
 typedef struct treadle_rl_critic_update {
   const treadle_train_settings *settings;

@@ -148,13 +148,13 @@ void treadle_rl_open_workers(treadle_rl_workers *workers, treadle_group *group, 
 
 /* loop_draw.c: the samples of the next step, with scores under way from sample *from_p on: groups that score alike are drawn anew, where that is
  * asked. */
-treadle_status treadle_rl_draw_step(treadle_rl *rl, size_t *from_p);
+treadle_status treadle_rl_draw_step(treadle_rl *rl, const treadle_row_range *rows, size_t *from_p);
 
 /* loop_advantages.c. Old log-probabilities: the pass of the trainer, compared with those of the generator. */
 treadle_status treadle_rl_old_logprobs(treadle_rl_workers *workers, const treadle_train_settings *settings,
                                        treadle_rl_ledger *ledger, treadle_rl_batch *batch);
 treadle_status treadle_rl_ref_logprobs(treadle_rl_workers *workers, const treadle_train_settings *settings,
-                                       treadle_rl_batch *batch);
+                                       treadle_rl_batch *batch, size_t from);
 treadle_status treadle_rl_find_advantages(treadle_rl *rl);
 
 /* loop_step.c: all stages of the next step, and its figures; `step` gets what it came to, *gauges what ranks had before and have now. *stages->stopped: it

@@ -39,85 +39,105 @@ out:
   return status;
 }
 
-treadle_status treadle_rl_take_drawn(treadle_rl_batch *b, const treadle_batch *in, int64_t each) {
+/* What the next samples lie in, and room for their prompts. */
+static treadle_status keep(treadle_rl_batch *b, const treadle_batch *in, const treadle_batch **kept_p,
+                           treadle_rl_prompt **prompts_p) {
   static const char *const names[] = {"prompt_ids", "ids", "kept_counts", "kept"};
+  const size_t count = (size_t)treadle_batch_rows(in), width = treadle_batch_has(in, "kept_counts") ? 4 : 2;
+  treadle_rl_prompt *prompts = treadle_alloc_array(count + 1, sizeof *prompts);
+  treadle_batch *kept = NULL;
+  treadle_status status = TREADLE_OK;
+  if (!prompts) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for %zu samples", count));
+  TRY(treadle_array_push(&b->brought_prompts, prompts));
+  *prompts_p = prompts;
+  prompts = NULL;
+  TRY(treadle_batch_select(in, names, width, &kept));
+  TRY(treadle_array_push(&b->brought, kept));
+  *kept_p = kept;
+  kept = NULL;
+out:
+  treadle_batch_destroy(kept);
+  treadle_free(prompts);
+  return status;
+}
+
+treadle_status treadle_rl_take_drawn(treadle_rl_batch *b, const treadle_batch *in, int64_t each,
+                                     size_t from) {
   const size_t count = (size_t)treadle_batch_rows(in);
-  const bool keeps = treadle_batch_has(in, "kept_counts");
+  const treadle_batch *brought;
+  treadle_rl_prompt *own;
   treadle_column prompts, ids, counts, kept;
   treadle_status status;
-  treadle_rl_batch_clear(b);
-  TRY(treadle_batch_select(in, names, keeps ? 4 : 2, &b->brought));
-  if (keeps) TRY(find_ids(b->brought, "kept_counts", &counts));
-  if (keeps) TRY(find_ids(b->brought, "kept", &kept));
-  TRY(find_ids(b->brought, "prompt_ids", &prompts));
-  TRY(find_ids(b->brought, "ids", &ids));
-  b->brought_prompts = treadle_alloc_array(count + 1, sizeof *b->brought_prompts);
-  if (!b->brought_prompts) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for %zu samples", count));
+  if (from == 0) treadle_rl_batch_clear(b);
+  if (from != b->samples.count)
+    return treadle_fail(TREADLE_PEER, "samples from %zu on come behind %zu", from, b->samples.count);
+  treadle_rl_drop_columns(b);
+  TRY(keep(b, in, &brought, &own));
+  const bool keeps = treadle_batch_has(brought, "kept_counts");
+  if (keeps) TRY(find_ids(brought, "kept_counts", &counts));
+  if (keeps) TRY(find_ids(brought, "kept", &kept));
+  TRY(find_ids(brought, "prompt_ids", &prompts));
+  TRY(find_ids(brought, "ids", &ids));
   for (size_t i = 0; i < count; i++) {
-    b->brought_prompts[i] = (treadle_rl_prompt){.ids = (int32_t *)prompts.data + prompts.offsets[i],
-                                                .count = prompts.offsets[i + 1] - prompts.offsets[i]};
-    treadle_rl_made made = {.prompt = &b->brought_prompts[i],
-                            .group = (int64_t)i / each,
-                            .index = (int64_t)i % each,
-                            .first = (size_t)ids.offsets[i],
+    const int32_t *tokens = (const int32_t *)ids.data + ids.offsets[i];
+    const int64_t number = (int64_t)(from + i);
+    own[i] = (treadle_rl_prompt){.ids = (int32_t *)prompts.data + prompts.offsets[i],
+                                 .count = prompts.offsets[i + 1] - prompts.offsets[i]};
+    treadle_rl_made made = {.prompt = &own[i],
+                            .group = number / each,
+                            .index = number % each,
+                            .first = b->ids.count,
                             .count = (size_t)(ids.offsets[i + 1] - ids.offsets[i])};
     if (keeps) TRY(take_kept(b, &counts, &kept, i, &made));
     TRY(treadle_array_push(&b->samples, made));
-    for (size_t t = 0; t < made.count; t++)
-      TRY(treadle_array_push(&b->ids, ((const int32_t *)ids.data)[made.first + t]));
+    for (size_t t = 0; t < made.count; t++) TRY(treadle_array_push(&b->ids, tokens[t]));
   }
 out:
   return status;
 }
 
-/* A value of each token. */
-static treadle_status take_values(const treadle_rl_batch *b, const treadle_column *from, float **to) {
-  const size_t samples = b->samples.count;
-  for (size_t i = 0; i < samples; i++)
-    if (from->type != TREADLE_COLUMN_FP32 || !from->offsets ||
-        from->offsets[i + 1] - from->offsets[i] != (int64_t)b->samples.items[i].count)
+/* A value of each token of samples from `from` on. */
+static treadle_status take_values(const treadle_rl_batch *b, const treadle_column *column, size_t rows,
+                                  size_t from, float **to) {
+  treadle_status status;
+  for (size_t i = 0; i < rows; i++)
+    if (column->type != TREADLE_COLUMN_FP32 || !column->offsets ||
+        column->offsets[i + 1] - column->offsets[i] != (int64_t)b->samples.items[from + i].count)
       return treadle_fail(TREADLE_PEER, "column '%s' has other values of sample %zu than one a token",
-                          from->name, i);
-  treadle_free(*to);
-  *to = treadle_rl_values_of(b);
-  if (!*to) return treadle_fail(TREADLE_NO_MEMORY, "no memory for %s", from->name);
-  for (size_t i = 0; i < samples; i++)
-    memcpy(*to + b->samples.items[i].first, (const float *)from->data + from->offsets[i],
-           b->samples.items[i].count * sizeof **to);
+                          column->name, from + i);
+  TRY(treadle_rl_grow_values(b, from, column->name, to));
+  for (size_t i = 0; i < rows; i++)
+    memcpy(*to + b->samples.items[from + i].first, (const float *)column->data + column->offsets[i],
+           b->samples.items[from + i].count * sizeof **to);
+out:
+  return status;
+}
+
+static treadle_status take_scores(treadle_rl_batch *b, const treadle_column *column, size_t rows,
+                                  size_t from) {
+  if (column->type != TREADLE_COLUMN_FP64 || column->offsets || column->width != 1)
+    return treadle_fail(TREADLE_PEER, "column '%s' is not fp64, one a sample", column->name);
+  for (size_t i = 0; i < rows; i++)
+    b->samples.items[from + i].model_score = ((const double *)column->data)[i];
   return TREADLE_OK;
 }
 
-static treadle_status take_scores(treadle_rl_batch *b, const treadle_column *from) {
-  if (from->type != TREADLE_COLUMN_FP64 || from->offsets || from->width != 1)
-    return treadle_fail(TREADLE_PEER, "column '%s' is not fp64, one a sample", from->name);
-  for (size_t i = 0; i < b->samples.count; i++)
-    b->samples.items[i].model_score = ((const double *)from->data)[i];
-  return TREADLE_OK;
-}
+/* Columns of which these samples are found. */
+static const char *const found[] = {"values", "ref_log_probs", "returns", "score"};
+enum { FOUND = sizeof found / sizeof *found };
 
-static treadle_status check_rows(const treadle_rl_batch *b, const treadle_batch *in) {
-  if (treadle_batch_rows(in) == (int64_t)b->samples.count) return TREADLE_OK;
-  return treadle_fail(TREADLE_PEER, "columns of %lld samples come for %zu",
-                      (long long)treadle_batch_rows(in), b->samples.count);
-}
-
-treadle_status treadle_rl_take_columns(treadle_rl_batch *b, const treadle_batch *in) {
-  const struct {
-    const char *name;
-    float **to;
-  } of_tokens[] = {{"values", &b->values}, {"ref_log_probs", &b->ref}, {"returns", &b->targets}};
+treadle_status treadle_rl_take_columns(treadle_rl_batch *b, const treadle_batch *in, size_t from) {
+  float **const to[FOUND] = {&b->values, &b->ref, &b->targets, NULL}; /* NULL: of samples */
+  const size_t rows = (size_t)treadle_batch_rows(in);
   treadle_column column = TREADLE_INIT(treadle_column);
   treadle_status status = TREADLE_OK;
-  for (size_t i = 0; i < sizeof of_tokens / sizeof *of_tokens; i++) {
-    if (!treadle_batch_has(in, of_tokens[i].name)) continue;
-    TRY(treadle_batch_column(in, of_tokens[i].name, &column));
-    TRY(check_rows(b, in));
-    TRY(take_values(b, &column, of_tokens[i].to));
-  }
-  if (treadle_batch_has(in, "score")) {
-    TRY(treadle_batch_column(in, "score", &column));
-    TRY(check_rows(b, in));
-    TRY(take_scores(b, &column));
+  for (size_t i = 0; i < FOUND; i++) {
+    if (!treadle_batch_has(in, found[i])) continue;
+    if (from > b->samples.count || rows > b->samples.count - from)
+      TRY(treadle_fail(TREADLE_PEER, "columns of samples %zu to %zu come, and there are %zu", from,
+                       from + rows, b->samples.count));
+    TRY(treadle_batch_column(in, found[i], &column));
+    TRY(to[i] ? take_values(b, &column, rows, from, to[i]) : take_scores(b, &column, rows, from));
   }
 out:
   return status;

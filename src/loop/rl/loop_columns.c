@@ -103,10 +103,14 @@ out:
   return status;
 }
 
-treadle_status treadle_rl_set_columns(treadle_rl_batch *b) {
-  treadle_status status;
+void treadle_rl_drop_columns(treadle_rl_batch *b) {
   treadle_batch_destroy(b->columns);
   b->columns = NULL;
+}
+
+treadle_status treadle_rl_set_columns(treadle_rl_batch *b) {
+  treadle_status status;
+  treadle_rl_drop_columns(b);
   TRY(take_offsets(b));
   TRY(treadle_batch_create((int64_t)b->samples.count, &b->columns));
   TRY(add_prompts(b));

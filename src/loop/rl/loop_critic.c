@@ -16,15 +16,14 @@ static treadle_status number_rows(const treadle_rl_batch *b, int64_t **numbers_p
 }
 
 treadle_status treadle_rl_find_values(treadle_rl_workers *workers, const treadle_train_settings *settings,
-                                      treadle_rl_batch *b) {
+                                      treadle_rl_batch *b, size_t from) {
   int64_t *numbers = NULL;
   treadle_status status = TREADLE_OK;
   if (!treadle_train_has_critic(settings)) return TREADLE_OK;
   TRY(number_rows(b, &numbers));
   if (!b->columns) TRY(treadle_rl_set_columns(b));
-  b->values = treadle_rl_values_of(b);
-  if (!b->values) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for values"));
-  const treadle_rl_rows rows = {.batch = b, .samples = numbers, .count = b->samples.count};
+  TRY(treadle_rl_grow_values(b, from, "values", &b->values));
+  const treadle_rl_rows rows = {.batch = b, .samples = numbers + from, .count = b->samples.count - from};
   TRY(treadle_rl_call_values(workers, &rows, b->values));
   TRY(treadle_rl_call_rest(workers));
 out:

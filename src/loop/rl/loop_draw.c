@@ -20,8 +20,7 @@ void treadle_rl_name_sample(const treadle_rl_batch *b, const treadle_rl_made *s,
 }
 
 void treadle_rl_batch_clear(treadle_rl_batch *b) {
-  treadle_batch_destroy(b->columns);
-  b->columns = NULL;
+  treadle_rl_drop_columns(b);
   for (size_t i = 0; i < b->samples.count; i++) free(b->samples.items[i].text);
   b->samples.count = b->ids.count = b->rollout.count = b->kept_counts.count = b->kept.count = 0;
   b->scored.count = 0;
@@ -36,10 +35,9 @@ void treadle_rl_batch_clear(treadle_rl_batch *b) {
   treadle_free(b->returns);
   treadle_free(b->values);
   treadle_free(b->targets);
-  treadle_free(b->brought_prompts);
-  treadle_batch_destroy(b->brought);
-  b->brought_prompts = NULL;
-  b->brought = NULL;
+  for (size_t i = 0; i < b->brought.count; i++) treadle_batch_destroy(b->brought.items[i]);
+  for (size_t i = 0; i < b->brought_prompts.count; i++) treadle_free(b->brought_prompts.items[i]);
+  b->brought.count = b->brought_prompts.count = 0;
   b->offsets = b->kept_offsets = NULL;
   b->old = b->ref = b->updated = b->entropies = NULL;
   b->rewards = b->advantages = b->returns = NULL;
@@ -54,6 +52,8 @@ void treadle_rl_batch_release(treadle_rl_batch *b) {
   treadle_array_release(&b->kept_counts);
   treadle_array_release(&b->kept);
   treadle_array_release(&b->scored);
+  treadle_array_release(&b->brought);
+  treadle_array_release(&b->brought_prompts);
 }
 
 /* ---- Prompts ----------------------------------------------------------------------------------------------- */
@@ -468,20 +468,25 @@ out:
   return status;
 }
 
-treadle_status treadle_rl_draw_step(treadle_rl *rl, size_t *from_p) {
+treadle_status treadle_rl_draw_step(treadle_rl *rl, const treadle_row_range *rows, size_t *from_p) {
   const treadle_rl_rollout rollout = treadle_rl_rollout_of(rl);
+  const int64_t n = rl->task.settings->rl.batches.n_samples_per_prompt,
+                all = rl->task.settings->training.global_batch_size;
   treadle_status status;
   *from_p = 0;
-  rl->batch.left_out = 0;
-  treadle_rl_batch_clear(&rl->batch);
+  if (rows->first == 0) {
+    rl->batch.left_out = 0;
+    treadle_rl_batch_clear(&rl->batch);
+  }
+  treadle_rl_drop_columns(&rl->batch);
   rl->batch.step = rl->state.step + 1;
   if (rl->task.settings->rl.filter_groups.enable) {
     TRY(draw_filtered(rl));
     *from_p = rl->batch.samples.count;
     return TREADLE_OK;
   }
-  TRY(draw_more(rl, rl->task.settings->training.global_batch_size));
-  TRY(treadle_rl_score_start(&rollout, &rl->batch, 0));
+  TRY(draw_more(rl, rows->end ? (rows->end - rows->first) / n : all));
+  if ((int64_t)rl->batch.samples.count == all * n) TRY(treadle_rl_score_start(&rollout, &rl->batch, 0));
 out:
   return status;
 }

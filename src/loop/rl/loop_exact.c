@@ -57,6 +57,17 @@ float *treadle_rl_values_of(const treadle_rl_batch *b) {
   return values;
 }
 
+treadle_status treadle_rl_grow_values(const treadle_rl_batch *b, size_t from, const char *what,
+                                      float **values_p) {
+  const size_t before = from < b->samples.count ? b->samples.items[from].first : b->ids.count;
+  float *all = treadle_rl_values_of(b);
+  if (!all) return treadle_fail(TREADLE_NO_MEMORY, "no memory for %s", what);
+  if (*values_p && from) memcpy(all, *values_p, before * sizeof *all);
+  treadle_free(*values_p);
+  *values_p = all;
+  return TREADLE_OK;
+}
+
 treadle_status treadle_rl_take_old(treadle_rl_batch *b) {
   b->old = treadle_rl_values_of(b);
   b->entropies = treadle_rl_values_of(b);

@@ -370,6 +370,9 @@ treadle_status treadle_rl_open(treadle_rl *rl) {
   TRY(treadle_rl_agree(whole, treadle_rl_check_weights(&rl->models, &rl->crew, rl->state.from)));
   TRY(treadle_rl_agree(whole, open_roles(rl, &options)));
   rl->stages = stages_of(rl);
+  if (s->rl.batches.rollout_dispatch_size && !treadle_rl_portion_of(&rl->stages))
+    treadle_rl_note(whole, "%s is not used: no other pool works on samples while others are drawn",
+                    TREADLE_RL_PLACE(&rl->task, rl.batches.rollout_dispatch_size));
   treadle_rl_open_workers(&rl->workers, rl->crew.ranks > 1 ? rl->crew.group : NULL, rl);
   TRY(treadle_rl_agree(whole,
                        treadle_rl_teams_open(&rl->teams, &rl->task, whole, &rl->workers, &rl->stages)));

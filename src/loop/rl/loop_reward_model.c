@@ -82,8 +82,7 @@ treadle_status treadle_rl_find_rm_scores(treadle_rl_workers *workers,
   TRY(treadle_rl_call_rows(workers, "compute_rm_score", &c, names, sizeof names / sizeof *names));
   TRY(take_answers(workers, &c));
 out:
-  treadle_batch_destroy(b->columns); /* samples may go, and others come */
-  b->columns = NULL;
+  treadle_rl_drop_columns(b);
   treadle_free(c.rows);
   return status;
 }

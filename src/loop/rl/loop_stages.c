@@ -63,24 +63,32 @@ bool treadle_rl_stage_is_beside(const treadle_rl_stages *s, treadle_rl_stage_num
 
 /* ---- Doing it ------------------------------------------------------------------------------------------------ */
 
-treadle_status treadle_rl_stage_do(treadle_rl_stages *s, treadle_rl_stage_number stage) {
+treadle_status treadle_rl_stage_do(treadle_rl_stages *s, treadle_rl_stage_number stage,
+                                   const treadle_row_range *rows) {
   const double begin = treadle_clock_seconds();
   s->outcome = (treadle_rl_outcome){0};
-  const treadle_status status = s->work(s->run, stage, &s->outcome);
+  const treadle_status status = s->work(s->run, stage, rows, &s->outcome);
   s->outcome.seconds = treadle_clock_seconds() - begin;
   return status;
 }
 
 treadle_status treadle_rl_stage_start(treadle_rl_stages *s, treadle_rl_stage_number stage) {
+  return treadle_rl_stage_start_rows(s, stage, &(treadle_row_range){0});
+}
+
+treadle_status treadle_rl_stage_start_rows(treadle_rl_stages *s, treadle_rl_stage_number stage,
+                                           const treadle_row_range *rows) {
   if (table[stage].said) s->begin(s->run, table[stage].said);
-  if (s->teams->apart) return treadle_rl_stage_ask(s, stage);
-  const treadle_status status = treadle_rl_stage_do(s, stage);
+  s->all[stage].started = true;
+  if (s->teams->apart) return treadle_rl_stage_ask(s, stage, rows);
+  const treadle_status status = treadle_rl_stage_do(s, stage, rows);
   s->all[stage].outcome = s->outcome;
   return status;
 }
 
 treadle_status treadle_rl_stage_wait(treadle_rl_stages *s, treadle_rl_stage_number stage,
                                      treadle_rl_outcome *outcome_p) {
+  s->all[stage].started = false;
   if (s->teams->apart) return treadle_rl_stage_hear(s, stage, outcome_p);
   *outcome_p = s->all[stage].outcome;
   return TREADLE_OK;
@@ -91,7 +99,7 @@ treadle_status treadle_rl_stage_run(treadle_rl_stages *s, treadle_rl_stage_numbe
   treadle_status status = TREADLE_OK;
   *outcome_p = (treadle_rl_outcome){0};
   if (!treadle_rl_stage_is_wanted(s, stage)) return TREADLE_OK;
-  if (!s->all[stage].answer) TRY(treadle_rl_stage_start(s, stage));
+  if (!s->all[stage].started) TRY(treadle_rl_stage_start(s, stage));
   TRY(treadle_rl_stage_wait(s, stage, outcome_p));
 out:
   return status;

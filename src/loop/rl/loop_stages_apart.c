@@ -13,22 +13,25 @@
 typedef struct known {
   long long stage, leaves, step, optimizer_steps, critic_steps, drawn;
   double kl_coef, loss_kl_coef;
+  long long first, end; /* the rows that it is done with; end 0: all */
+  long long brought;    /* the first of those whose columns come with the call */
 } known;
 
 static treadle_status put_known(treadle_batch *batch, const known *k) {
   char json[400];
-  snprintf(json, sizeof json, "[%lld, %lld, %lld, %lld, %lld, %lld, %.17g, %.17g]", k->stage, k->leaves,
-           k->step, k->optimizer_steps, k->critic_steps, k->drawn, k->kl_coef, k->loss_kl_coef);
+  snprintf(json, sizeof json, "[%lld, %lld, %lld, %lld, %lld, %lld, %.17g, %.17g, %lld, %lld, %lld]",
+           k->stage, k->leaves, k->step, k->optimizer_steps, k->critic_steps, k->drawn, k->kl_coef,
+           k->loss_kl_coef, k->first, k->end, k->brought);
   return treadle_batch_set_meta(batch, "stage", json);
 }
 
 static treadle_status read_known(const treadle_batch *batch, known *k) {
   const char *json = treadle_batch_meta(batch, "stage");
-  const int found =
-      json ? sscanf(json, "[%lld, %lld, %lld, %lld, %lld, %lld, %lf, %lf]", &k->stage, &k->leaves, &k->step,
-                    &k->optimizer_steps, &k->critic_steps, &k->drawn, &k->kl_coef, &k->loss_kl_coef)
-           : 0;
-  if (found != 8 || k->stage < 0 || k->stage >= TREADLE_STAGES)
+  const int found = json ? sscanf(json, "[%lld, %lld, %lld, %lld, %lld, %lld, %lf, %lf, %lld, %lld, %lld]",
+                                  &k->stage, &k->leaves, &k->step, &k->optimizer_steps, &k->critic_steps,
+                                  &k->drawn, &k->kl_coef, &k->loss_kl_coef, &k->first, &k->end, &k->brought)
+                         : 0;
+  if (found != 11 || k->stage < 0 || k->stage >= TREADLE_STAGES || k->first < 0 || k->brought < 0)
     return treadle_fail(TREADLE_PEER, "a call says '%.80s' of its stage", json ? json : "");
   return TREADLE_OK;
 }
@@ -142,21 +145,21 @@ static treadle_rl_batch *batch_of(const treadle_rl_stages *s, treadle_rl_stage_n
   return stage >= TREADLE_STAGE_TEST_DRAW ? s->tests : s->batch;
 }
 
-/* What came of other pools. Who has no samples of its own makes them of it. */
+/* What came of other pools, of samples from `from` on. Who has no samples of its own makes them of it. */
 static treadle_status take(const treadle_rl_stages *s, treadle_rl_stage_number stage,
-                           const treadle_batch *in) {
+                           const treadle_batch *in, size_t from) {
   treadle_rl_batch *b = batch_of(s, stage);
   const treadle_config_rl *rl = &s->settings->rl;
   const int64_t each = b == s->tests ? rl->validation.n : rl->batches.n_samples_per_prompt;
   treadle_status status = TREADLE_OK;
-  if (treadle_batch_has(in, "prompt_ids")) TRY(treadle_rl_take_drawn(b, in, each));
-  TRY(treadle_rl_take_columns(b, in));
+  if (treadle_batch_has(in, "prompt_ids")) TRY(treadle_rl_take_drawn(b, in, each, from));
+  TRY(treadle_rl_take_columns(b, in, from));
 out:
   return status;
 }
 
-/* A copy: the batch goes on. */
-static treadle_status leave(const treadle_rl_stages *s, treadle_rl_stage_number stage,
+/* Columns of samples from `from` on. A copy: the batch goes on. */
+static treadle_status leave(const treadle_rl_stages *s, treadle_rl_stage_number stage, size_t from,
                             treadle_batch **made_p) {
   treadle_rl_batch *b = batch_of(s, stage);
   size_t count;
@@ -166,10 +169,10 @@ static treadle_status leave(const treadle_rl_stages *s, treadle_rl_stage_number 
   treadle_status status = TREADLE_OK;
   if (!rows)
     TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for the columns of %zu samples", b->samples.count));
-  for (size_t i = 0; i < b->samples.count; i++) rows[i] = (int64_t)i;
+  for (size_t i = from; i < b->samples.count; i++) rows[i - from] = (int64_t)i;
   TRY(treadle_rl_set_columns(b));
   TRY(treadle_call_select(b->columns, names, count, &some));
-  TRY(treadle_batch_index(some, rows, b->samples.count, made_p));
+  TRY(treadle_batch_index(some, rows, from < b->samples.count ? b->samples.count - from : 0, made_p));
 out:
   treadle_batch_destroy(some);
   treadle_free(rows);
@@ -177,6 +180,17 @@ out:
 }
 
 static treadle_rl_stages *stages_of(void *team) { return ((treadle_worker_team *)team)->work; }
+
+/* What a stage reads of other pools, before the last portion of it. */
+static treadle_status bring(void *team, const treadle_batch *in, treadle_batch **made_p) {
+  known k;
+  treadle_status status;
+  (void)made_p;
+  TRY(read_known(in, &k));
+  TRY(take(stages_of(team), (treadle_rl_stage_number)k.stage, in, (size_t)k.brought));
+out:
+  return treadle_as_failure(status);
+}
 
 static treadle_status do_stage(void *team, const treadle_batch *in, treadle_batch **made_p) {
   treadle_rl_stages *s = stages_of(team);
@@ -190,9 +204,10 @@ static treadle_status do_stage(void *team, const treadle_batch *in, treadle_batc
   s->state->kl_coef = k.kl_coef;
   s->state->loss_kl_coef = k.loss_kl_coef;
   const treadle_rl_stage_number stage = (treadle_rl_stage_number)k.stage;
-  TRY(take(s, stage, in));
-  TRY(treadle_rl_stage_do(s, stage));
-  if (k.leaves && !*s->stopped) TRY(leave(s, stage, made_p));
+  const treadle_row_range rows = {k.first, k.end};
+  TRY(take(s, stage, in, (size_t)k.brought));
+  TRY(treadle_rl_stage_do(s, stage, &rows));
+  if (k.leaves && !*s->stopped) TRY(leave(s, stage, (size_t)k.first, made_p));
 out:
   return treadle_as_failure(status);
 }
@@ -211,6 +226,7 @@ static treadle_status say_outcome(void *team, const treadle_batch *in, treadle_b
 treadle_worker_class treadle_rl_team_class(const char *name, treadle_worker_team *team) {
   static const treadle_class_method methods[] = {
       {.name = "call", .function = treadle_worker_relay_call, .dispatch = TREADLE_DISPATCH_ONE_TO_ALL},
+      {.name = "bring", .function = bring, .dispatch = TREADLE_DISPATCH_ONE_TO_ALL},
       {.name = "stage", .function = do_stage, .dispatch = TREADLE_DISPATCH_ONE_TO_ALL, .rows_stay = true},
       {.name = "outcome", .function = say_outcome, .dispatch = TREADLE_DISPATCH_ONE_TO_ALL}};
   return (treadle_worker_class){.struct_size = sizeof(treadle_worker_class),
@@ -246,28 +262,52 @@ static bool leaves(const treadle_rl_stages *s, treadle_rl_stage_number stage) {
   return false;
 }
 
-/* The columns of other pools that it reads: futures [READS]. */
-static size_t find_inputs(const treadle_rl_stages *s, treadle_rl_stage_number stage,
-                          treadle_future **futures) {
+static treadle_rl_portion *portion(treadle_rl_stages *s, int stage, size_t number) {
+  return number < s->all[stage].portions.count ? &s->all[stage].portions.items[number] : NULL;
+}
+
+/* Columns of other pools that it reads, of that portion: futures [READS]. *first_p: of their rows. */
+static size_t find_inputs(treadle_rl_stages *s, treadle_rl_stage_number stage, size_t number,
+                          treadle_future **futures, int64_t *first_p) {
   size_t count = 0;
-  for (int i = 0; i < READS; i++)
-    if (reads[i].reads == stage &&
-        treadle_rl_stage_team(s, reads[i].of) != treadle_rl_stage_team(s, stage) &&
-        s->all[reads[i].of].rows)
-      futures[count++] = s->all[reads[i].of].rows;
+  for (int i = 0; i < READS; i++) {
+    if (reads[i].reads != stage || treadle_rl_stage_team(s, reads[i].of) == treadle_rl_stage_team(s, stage))
+      continue;
+    const treadle_rl_portion *of = portion(s, reads[i].of, number);
+    if (!of) continue;
+    futures[count++] = of->made;
+    *first_p = of->rows.first;
+  }
+  return count;
+}
+
+/* How many portions there are of what it reads. */
+static size_t count_inputs(treadle_rl_stages *s, treadle_rl_stage_number stage) {
+  treadle_future *futures[READS];
+  size_t count = 0;
+  for (int64_t first; find_inputs(s, stage, count, futures, &first);) count++;
   return count;
 }
 
 /* What a stage of the step before has left goes. */
 static void clear(treadle_rl_stages *s, int stage) {
-  treadle_future_destroy(s->all[stage].answer);
-  treadle_future_destroy(s->all[stage].rows);
-  s->all[stage].answer = s->all[stage].rows = NULL;
+  for (size_t i = 0; i < s->all[stage].brought.count; i++)
+    treadle_future_destroy(s->all[stage].brought.items[i]);
+  for (size_t i = 0; i < s->all[stage].portions.count; i++) {
+    treadle_future_destroy(s->all[stage].portions.items[i].outcome);
+    treadle_future_destroy(s->all[stage].portions.items[i].made);
+  }
+  s->all[stage].brought.count = s->all[stage].portions.count = 0;
 }
 
-treadle_status treadle_rl_stage_ask(treadle_rl_stages *s, treadle_rl_stage_number stage) {
+/* A call of a method with what the controller knows and with portion `number` of what the stage reads. */
+static treadle_status call(treadle_rl_stages *s, treadle_rl_stage_number stage, const char *method,
+                           size_t number, const treadle_row_range *done, treadle_future **future_p) {
   const treadle_worker_relay *relay = &s->teams->relays[treadle_rl_stage_team(s, stage)];
   const treadle_rl_state *state = s->state;
+  treadle_future *inputs[READS];
+  int64_t rows = 0, first = 0;
+  const size_t count = find_inputs(s, stage, number, inputs, &first);
   const known k = {.stage = stage,
                    .leaves = leaves(s, stage),
                    .step = state->step,
@@ -275,49 +315,92 @@ treadle_status treadle_rl_stage_ask(treadle_rl_stages *s, treadle_rl_stage_numbe
                    .critic_steps = state->critic_steps,
                    .drawn = state->drawn,
                    .kl_coef = state->kl_coef,
-                   .loss_kl_coef = state->loss_kl_coef};
-  treadle_future *inputs[READS];
-  const size_t count = find_inputs(s, stage, inputs);
+                   .loss_kl_coef = state->loss_kl_coef,
+                   .first = done->first,
+                   .end = done->end,
+                   .brought = first};
   treadle_batch *batch = NULL;
-  int64_t rows = 0;
   treadle_status status = TREADLE_OK;
-  clear(s, stage);
   if (count) TRY(treadle_future_rows(inputs[0], &rows));
   TRY(treadle_batch_create(rows, &batch));
   TRY(put_known(batch, &k));
   const treadle_call_input input = {
       .struct_size = sizeof input, .batch = batch, .futures = inputs, .future_count = count};
-  TRY(treadle_workers_call(relay->workers, "stage", &input, &s->all[stage].rows));
-  TRY(treadle_workers_call(relay->workers, "outcome", NULL, &s->all[stage].answer));
+  TRY(treadle_workers_call(relay->workers, method, &input, future_p));
 out:
   treadle_batch_destroy(batch);
   return status;
 }
 
-treadle_status treadle_rl_stage_hear(treadle_rl_stages *s, treadle_rl_stage_number stage,
-                                     treadle_rl_outcome *outcome_p) {
+treadle_status treadle_rl_stage_ask(treadle_rl_stages *s, treadle_rl_stage_number stage,
+                                    const treadle_row_range *rows) {
+  const treadle_worker_relay *relay = &s->teams->relays[treadle_rl_stage_team(s, stage)];
+  treadle_status status = TREADLE_OK;
+  if (!rows->first) clear(s, stage);
+  const size_t there = count_inputs(s, stage);
+  size_t number = s->all[stage].portions.count; /* of a portion: the same one of what it reads */
+  for (; !rows->end && number + 1 < there; number++) {
+    treadle_future *brought;
+    TRY(call(s, stage, "bring", number, rows, &brought));
+    status = treadle_array_push(&s->all[stage].brought, brought);
+    if (status) treadle_future_destroy(brought);
+    TRY(status);
+  }
+  TRY(treadle_array_push(&s->all[stage].portions, (treadle_rl_portion){.rows = *rows}));
+  treadle_rl_portion *asked = portion(s, stage, s->all[stage].portions.count - 1);
+  TRY(call(s, stage, "stage", number, rows, &asked->made));
+  TRY(treadle_workers_call(relay->workers, "outcome", NULL, &asked->outcome));
+out:
+  return status;
+}
+
+/* Of one portion. */
+static treadle_status hear(treadle_rl_stages *s, treadle_rl_stage_number stage, treadle_rl_portion *of,
+                           treadle_rl_outcome *outcome_p) {
   treadle_worker_relay *relay = &s->teams->relays[treadle_rl_stage_team(s, stage)];
-  treadle_future *rows = s->all[stage].rows, *answer = s->all[stage].answer;
-  treadle_batch *made = NULL;
+  treadle_batch *answer = NULL;
   treadle_status status;
-  treadle_future_wait_with(rows, s->teams->all, s->teams->all_count);
-  TRY(treadle_future_wait(rows));
+  treadle_future_wait_with(of->made, s->teams->all, s->teams->all_count);
+  TRY(treadle_future_wait(of->made));
   const int64_t before = relay->crew->books.row_bytes;
-  treadle_future_wait_with(answer, s->teams->all, s->teams->all_count);
-  TRY(treadle_future_take_of(answer, 0, NULL, 0, &made));
+  treadle_future_wait_with(of->outcome, s->teams->all, s->teams->all_count);
+  TRY(treadle_future_take_of(of->outcome, 0, NULL, 0, &answer));
   relay->carried += relay->crew->books.row_bytes - before;
-  treadle_message m = treadle_worker_relay_unpack(made, 0);
+  treadle_message m = treadle_worker_relay_unpack(answer, 0);
   TRY(read_told(s, stage, &m, outcome_p));
 out:
-  treadle_batch_destroy(made);
-  if (status)
-    return treadle_rl_teams_explain(s->teams, treadle_rl_stage_team(s, stage), treadle_rl_stage_name(stage),
-                                    status);
-  treadle_future_destroy(answer);
-  s->all[stage].answer = NULL;
+  treadle_batch_destroy(answer);
+  if (status) return status;
+  treadle_future_destroy(of->outcome);
+  of->outcome = NULL;
   return TREADLE_OK;
 }
 
+treadle_status treadle_rl_stage_hear(treadle_rl_stages *s, treadle_rl_stage_number stage,
+                                     treadle_rl_outcome *outcome_p) {
+  treadle_rl_outcome one;
+  treadle_status status = TREADLE_OK;
+  *outcome_p = (treadle_rl_outcome){0};
+  for (size_t i = 0; i < s->all[stage].brought.count; i++) {
+    treadle_future_wait_with(s->all[stage].brought.items[i], s->teams->all, s->teams->all_count);
+    TRY(treadle_future_wait(s->all[stage].brought.items[i]));
+  }
+  for (size_t i = 0; i < s->all[stage].portions.count; i++) {
+    if (!portion(s, stage, i)->outcome) continue;
+    TRY(hear(s, stage, portion(s, stage, i), &one));
+    one.seconds += outcome_p->seconds;
+    *outcome_p = one;
+  }
+out:
+  return status ? treadle_rl_teams_explain(s->teams, treadle_rl_stage_team(s, stage),
+                                           treadle_rl_stage_name(stage), status)
+                : TREADLE_OK;
+}
+
 void treadle_rl_stages_clear(treadle_rl_stages *s) {
-  for (int stage = TREADLE_STAGES - 1; stage >= 0; stage--) clear(s, stage);
+  for (int stage = TREADLE_STAGES - 1; stage >= 0; stage--) {
+    clear(s, stage);
+    treadle_array_release(&s->all[stage].portions);
+    treadle_array_release(&s->all[stage].brought);
+  }
 }

@@ -35,8 +35,10 @@ out:
   return status;
 }
 
-treadle_status treadle_rl_stage_work(void *run, treadle_rl_stage_number stage, treadle_rl_outcome *o) {
+treadle_status treadle_rl_stage_work(void *run, treadle_rl_stage_number stage,
+                                     const treadle_row_range *rows, treadle_rl_outcome *o) {
   treadle_rl *rl = run;
+  const size_t from = (size_t)rows->first, unscored = from > rl->scored ? from : rl->scored;
   treadle_rl_batch *batch = &rl->batch;
   const treadle_train_settings *s = rl->task.settings;
   const treadle_rl_rollout rollout = treadle_rl_rollout_of(rl);
@@ -47,14 +49,14 @@ treadle_status treadle_rl_stage_work(void *run, treadle_rl_stage_number stage, t
                                            .state = &rl->state,
                                            .ledger = &rl->ledger};
   switch (stage) {
-  case TREADLE_STAGE_GENERATE: return treadle_rl_draw_step(rl, &rl->scored);
+  case TREADLE_STAGE_GENERATE: return treadle_rl_draw_step(rl, rows, &rl->scored);
   case TREADLE_STAGE_RM_SCORE:
-    return or_abandon(&rl->rewards, treadle_rl_find_rm_scores(&rl->workers, s, batch, rl->scored));
+    return or_abandon(&rl->rewards, treadle_rl_find_rm_scores(&rl->workers, s, batch, unscored));
   case TREADLE_STAGE_OLD:
     return or_abandon(&rl->rewards, treadle_rl_old_logprobs(&rl->workers, s, &rl->ledger, batch));
   case TREADLE_STAGE_REWARDS: return wait_for_scores(&rollout, batch, rl->scored);
-  case TREADLE_STAGE_REFERENCE: return treadle_rl_ref_logprobs(&rl->workers, s, batch);
-  case TREADLE_STAGE_VALUES: return treadle_rl_find_values(&rl->workers, s, batch);
+  case TREADLE_STAGE_REFERENCE: return treadle_rl_ref_logprobs(&rl->workers, s, batch, from);
+  case TREADLE_STAGE_VALUES: return treadle_rl_find_values(&rl->workers, s, batch, from);
   case TREADLE_STAGE_ADVANTAGES: return treadle_rl_find_advantages(rl);
   case TREADLE_STAGE_UPDATE_CRITIC: return treadle_rl_update_critic(&critic, &o->skipped);
   case TREADLE_STAGE_UPDATE: return treadle_rl_update_actor(rl, &o->last, &o->skipped);

@@ -20,17 +20,6 @@ out:
   return status;
 }
 
-/* What others do with the samples alone. */
-static treadle_status begin_beside(treadle_rl_stages *stages) {
-  static const treadle_rl_stage_number all[] = {TREADLE_STAGE_RM_SCORE, TREADLE_STAGE_REFERENCE,
-                                                TREADLE_STAGE_VALUES};
-  treadle_status status = TREADLE_OK;
-  for (size_t i = 0; i < sizeof all / sizeof *all; i++)
-    if (treadle_rl_stage_is_beside(stages, all[i])) TRY(treadle_rl_stage_start(stages, all[i]));
-out:
-  return status;
-}
-
 /* What is done with the samples of a step before anything learns from them. *stages->stopped: the step is not taken, and its prompts are not drawn. */
 static treadle_status prepare(treadle_rl_stages *stages) {
   treadle_rl_times *t = &stages->ledger->times;
@@ -38,9 +27,8 @@ static treadle_status prepare(treadle_rl_stages *stages) {
   const int64_t drawn = stages->state->drawn;
   treadle_status status;
   treadle_rl_begin_moments(&stages->ledger->moments);
-  TRY(run(stages, TREADLE_STAGE_GENERATE, &t->gen));
+  TRY(treadle_rl_stages_draw(stages, &t->gen));
   if (*stopped) goto out;
-  TRY(begin_beside(stages));
   TRY(run(stages, TREADLE_STAGE_RM_SCORE, &t->reward));
   TRY(run(stages, TREADLE_STAGE_OLD, &t->old_log_prob));
   TRY(run(stages, TREADLE_STAGE_REWARDS, &t->reward));

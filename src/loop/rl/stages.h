@@ -5,13 +5,16 @@
  * Samples stay on the first rank of the policy's pool. Other pools' first ranks fetch what they need of them there, and keep what they find until the
  * controller says that the step is over: no row passes the controller. Stages of different pools may be under way at the same time.
  *
- *   treadle_rl_stage_start(rl, STAGE);  ...  treadle_rl_stage_wait(rl, STAGE, &outcome);  ...  treadle_rl_stages_clear(rl); */
+ *   treadle_rl_stage_start(rl, STAGE);  ...  treadle_rl_stage_wait(rl, STAGE, &outcome);  ...  treadle_rl_stages_clear(rl);
+ *
+ * A stage that needs nothing but rows of its own may be started with a portion of them, and again with the next one (loop_portions.c). */
 #ifndef TREADLE_RL_STAGES_H
 #define TREADLE_RL_STAGES_H
 
 #include "control/worker_relay.h"
 #include "rl/ledger.h"
 #include "rl/teams.h"
+#include "treadle_engine.h"
 
 typedef enum treadle_rl_stage_number {
   TREADLE_STAGE_GENERATE, /* samples; scores are under way */
@@ -46,6 +49,13 @@ typedef struct treadle_rl_outcome {
   double test;                    /* TEST_JUDGE: the mean score */
 } treadle_rl_outcome;
 
+/* With the controller apart: rows of a stage that was asked for. */
+typedef struct treadle_rl_portion {
+  treadle_row_range rows;  /* end 0: all */
+  treadle_future *made;    /* the columns that it leaves, until the stage is started anew */
+  treadle_future *outcome; /* what it comes to; NULL: that has been heard */
+} treadle_rl_portion;
+
 /* Stages of a run, whose parts all these are. */
 typedef struct treadle_rl_stages {
   const treadle_train_settings *settings;
@@ -55,15 +65,17 @@ typedef struct treadle_rl_stages {
   treadle_rl_batch *batch, *tests;
   bool *stopped;
   int processes; /* of the run */
-  /* Does a stage, on this rank; a stage begins, which is called `said`. */
-  treadle_status (*work)(void *run, treadle_rl_stage_number stage, treadle_rl_outcome *outcome);
+  /* Does a stage, on this rank, of these rows; a stage begins, which is called `said`. */
+  treadle_status (*work)(void *run, treadle_rl_stage_number stage, const treadle_row_range *rows,
+                         treadle_rl_outcome *outcome);
   void (*begin)(void *run, const char *said);
   void *run;
   treadle_rl_outcome outcome; /* of the stage that this rank did last */
   struct {
+    bool started;               /* and not waited for */
     treadle_rl_outcome outcome; /* together: what it has come to */
-    treadle_future *rows;       /* apart: what it leaves, until the stage is started anew */
-    treadle_future *answer;     /* and what it comes to; NULL: it is not under way */
+    TREADLE_ARRAY(treadle_rl_portion) portions;
+    TREADLE_ARRAY(treadle_future *) brought; /* columns of earlier portions that were brought to it */
   } all[TREADLE_STAGES];
 } treadle_rl_stages;
 
@@ -80,11 +92,16 @@ treadle_pool_role treadle_rl_stage_role(treadle_rl_stage_number stage);
 const char *treadle_rl_stage_name(treadle_rl_stage_number stage);
 /* The columns that it leaves for others [*count_p], as far as it has them. */
 const char *const *treadle_rl_stage_leaves(treadle_rl_stage_number stage, size_t *count_p);
-/* Does it, on this rank: stages->outcome. */
-treadle_status treadle_rl_stage_do(treadle_rl_stages *stages, treadle_rl_stage_number stage);
+/* Does it, on this rank, of these rows, end 0: all: stages->outcome. */
+treadle_status treadle_rl_stage_do(treadle_rl_stages *stages, treadle_rl_stage_number stage,
+                                   const treadle_row_range *rows);
 
 /* Of who goes through the step. A stage is started when those were waited for whose columns it reads. */
 treadle_status treadle_rl_stage_start(treadle_rl_stages *stages, treadle_rl_stage_number stage);
+/* With a portion, of which another follows where it does not end the step. */
+treadle_status treadle_rl_stage_start_rows(treadle_rl_stages *stages, treadle_rl_stage_number stage,
+                                           const treadle_row_range *rows);
+/* For all portions that were started. */
 treadle_status treadle_rl_stage_wait(treadle_rl_stages *stages, treadle_rl_stage_number stage,
                                      treadle_rl_outcome *outcome_p);
 /* Both; what was started is only waited for. Nothing is done where the stage is not wanted: *outcome_p is zeroed. */
@@ -93,14 +110,23 @@ treadle_status treadle_rl_stage_run(treadle_rl_stages *stages, treadle_rl_stage_
 
 /* ---- loop_stages_work.c: fills stages->work; the run is a treadle_rl. ---- */
 
-treadle_status treadle_rl_stage_work(void *run, treadle_rl_stage_number stage, treadle_rl_outcome *outcome);
+treadle_status treadle_rl_stage_work(void *run, treadle_rl_stage_number stage,
+                                     const treadle_row_range *rows, treadle_rl_outcome *outcome);
+
+/* ---- loop_portions.c ---- */
+
+/* Draws the samples of a step, and starts what others do with these alone, as soon as there are some. *seconds_p grows. */
+treadle_status treadle_rl_stages_draw(treadle_rl_stages *stages, double *seconds_p);
+/* Of how many samples a portion is; 0: there are none. */
+int64_t treadle_rl_portion_of(const treadle_rl_stages *stages);
 
 /* ---- loop_stages_apart.c ---- */
 
 /* The class of the crew that first ranks of pools are workers of, whose team->work are their treadle_rl_stages; team: NULL on other ranks. */
 treadle_worker_class treadle_rl_team_class(const char *name, treadle_worker_team *team);
 /* The controller: asks, waits. */
-treadle_status treadle_rl_stage_ask(treadle_rl_stages *stages, treadle_rl_stage_number stage);
+treadle_status treadle_rl_stage_ask(treadle_rl_stages *stages, treadle_rl_stage_number stage,
+                                    const treadle_row_range *rows);
 treadle_status treadle_rl_stage_hear(treadle_rl_stages *stages, treadle_rl_stage_number stage,
                                      treadle_rl_outcome *outcome_p);
 /* No stage that was started is needed any more: what they have left goes. */

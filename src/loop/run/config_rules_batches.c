@@ -76,6 +76,22 @@ static treadle_status settle_schedule(treadle_train_config *config, int64_t mini
   return TREADLE_OK;
 }
 
+/* Whole prompts. Groups that are left out are known when all samples have scores. */
+static treadle_status settle_portions(treadle_train_config *config) {
+  const treadle_train_settings *s = &config->settings;
+  int64_t *size = &config->settings.rl.batches.rollout_dispatch_size;
+  const int64_t n = s->rl.batches.n_samples_per_prompt;
+  if (!*size) return TREADLE_OK;
+  if (s->rl.filter_groups.enable) {
+    *size = 0;
+    return treadle_train_config_warn_of(
+        config, PLACE(rl.batches.rollout_dispatch_size),
+        "is not used: with filter_groups_enable samples are drawn together");
+  }
+  *size += (n - *size % n) % n;
+  return TREADLE_OK;
+}
+
 /* Prompts of a step of the optimizer. More than a step has are all of it, as in MindSpeed-RL; by verl's name they are refused, as in verl. */
 treadle_status treadle_train_config_settle_batches(treadle_train_config *config) {
   treadle_config_batches *batches = &config->settings.rl.batches;
@@ -86,6 +102,7 @@ treadle_status treadle_train_config_settle_batches(treadle_train_config *config)
                           treadle_given_is_of_verl(config->sources[KEY(rl.batches.mini_batch_size)].name);
   treadle_status status = TREADLE_OK;
   settle_packing(config);
+  TRY(settle_portions(config));
   if (GIVEN(rl.batches.mini_batch_size) &&
       strcmp(config->sources[KEY(rl.batches.mini_batch_size)].name, "algorithm.n_minibatches") == 0)
     TRY(divide_prompts(config, prompts));

@@ -244,7 +244,7 @@ static const treadle_key_info rows[] = {
   {"rl_config.actor_max_packing_token_size", NULL, "tokens", NONE, NULL},
   {"rl_config.actor_resource", "{}", "", NONE, NULL},
   {"rl_config.actor_resource.num_npus", NULL, "slots", HEARD, NULL},
-  {"rl_config.actor_rollout_dispatch_size", NULL, "samples", NONE, NULL},
+  {"rl_config.actor_rollout_dispatch_size", NULL, "samples", HEARD, NULL},
   {"rl_config.actor_update_dispatch_size", NULL, "samples", NONE, NULL},
   {"rl_config.adv_dispatch_size", NULL, "samples", NONE, NULL},
   {"rl_config.adv_estimator", "group_norm", "", HEARD, NULL},

@@ -30,15 +30,15 @@ static void put(treadle_dock *dock, const char *column, int64_t first, int64_t c
   assert_ok(treadle_dock_put(dock, &column, 1, rows, (size_t)count));
 }
 
-static treadle_dock_ask ask_of(const char *consumer, int64_t count) {
-  return (treadle_dock_ask){.struct_size = sizeof(treadle_dock_ask),
-                            .consumer = consumer,
-                            .columns = columns,
-                            .column_count = 1,
-                            .count = count};
+static treadle_dock_request ask_of(const char *consumer, int64_t count) {
+  return (treadle_dock_request){.struct_size = sizeof(treadle_dock_request),
+                                .consumer = consumer,
+                                .columns = columns,
+                                .column_count = 1,
+                                .count = count};
 }
 
-static void check(treadle_dock *dock, const treadle_dock_ask *ask, const char *wanted) {
+static void check(treadle_dock *dock, const treadle_dock_request *ask, const char *wanted) {
   int64_t rows[2 * ROWS];
   char text[200] = "";
   size_t count;
@@ -51,7 +51,7 @@ static void check(treadle_dock *dock, const treadle_dock_ask *ask, const char *w
 static void each_consumer_once(void **state) {
   (void)state;
   treadle_dock *dock = make(1);
-  treadle_dock_ask ref = ask_of("ref", 2), all = ask_of("rewards", 0);
+  treadle_dock_request ref = ask_of("ref", 2), all = ask_of("rewards", 0);
   check(dock, &ref, "");
   put(dock, "responses", 4, 3);
   assert_int_equal(treadle_dock_ready(dock, "responses"), 3);
@@ -72,7 +72,7 @@ static void each_consumer_once(void **state) {
 static void all_columns(void **state) {
   (void)state;
   treadle_dock *dock = make(1);
-  treadle_dock_ask both = ask_of("rewards", 0);
+  treadle_dock_request both = ask_of("rewards", 0);
   both.column_count = 2;
   put(dock, "responses", 0, 4);
   put(dock, "ref_log_prob", 2, 4);
@@ -83,7 +83,7 @@ static void all_columns(void **state) {
 static void whole_groups(void **state) {
   (void)state;
   treadle_dock *dock = make(4);
-  treadle_dock_ask groups = ask_of("rewards", 0);
+  treadle_dock_request groups = ask_of("rewards", 0);
   groups.groups = true;
   put(dock, "responses", 0, 3);
   check(dock, &groups, "");
@@ -100,7 +100,7 @@ static void whole_groups(void **state) {
 static void padded(void **state) {
   (void)state;
   treadle_dock *dock = make(1);
-  treadle_dock_ask two = ask_of("ref", 2);
+  treadle_dock_request two = ask_of("ref", 2);
   two.dp_size = 2;
   put(dock, "responses", 3, 1);
   check(dock, &two, "");
@@ -120,7 +120,7 @@ static void padded(void **state) {
 static void in_order(void **state) {
   (void)state;
   treadle_dock *dock = make(1);
-  treadle_dock_ask ask = ask_of("ref", 0);
+  treadle_dock_request ask = ask_of("ref", 0);
   ask.in_order = true;
   put(dock, "responses", 1, 2);
   check(dock, &ask, "");
@@ -157,7 +157,7 @@ static void refused(void **state) {
   assert_refused("row 8 is not of the dock, which has rows 0 to 7",
                  treadle_dock_put(dock, columns, 1, &row, 1));
   assert_refused("treadle_dock_put: no rows", treadle_dock_put(dock, columns, 1, NULL, 1));
-  treadle_dock_ask ask = ask_of("critic", 2);
+  treadle_dock_request ask = ask_of("critic", 2);
   assert_refused("no consumer 'critic'; it has 'ref', 'rewards'",
                  treadle_dock_take(dock, &ask, rows, &count));
   ask = ask_of("ref", 3);
@@ -174,7 +174,7 @@ static void refused(void **state) {
 /* ---- A plain twin ------------------------------------------------------------------------------------------------- */
 
 /* Rows one by one, as a person would pick them. */
-static size_t pick(const treadle_dock_ask *ask, int64_t group, bool ready[2][ROWS], bool taken[ROWS],
+static size_t pick(const treadle_dock_request *ask, int64_t group, bool ready[2][ROWS], bool taken[ROWS],
                    int64_t rows[2 * ROWS]) {
   int64_t may[ROWS];
   size_t there = 0, count;
@@ -221,7 +221,7 @@ static void random_asks(void **state) {
     put(dock, columns[c], row, 1);
     ready[c][row] = true;
     const size_t who = (size_t)treadle_random_below(&random, 2);
-    treadle_dock_ask ask = ask_of(consumers[who], counts[treadle_random_below(&random, 4)]);
+    treadle_dock_request ask = ask_of(consumers[who], counts[treadle_random_below(&random, 4)]);
     ask.column_count = 1 + (size_t)treadle_random_below(&random, 2);
     ask.groups = treadle_random_below(&random, 2);
     ask.in_order = treadle_random_below(&random, 2);
