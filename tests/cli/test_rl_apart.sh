@@ -114,6 +114,18 @@ rm -r "$folder/run/global_step_4"
 keep sided
 same together sided 'digests critic'
 
+# Rollout alone on its pool, and all other roles with Actor, or one of them elsewhere.
+run trainers 5 'resource_pools={actor: [2], rollout: [2]}' 'mapping={Actor: actor, Rollout: rollout, RefPolicy: actor, Critic: actor}' --nodes 3,2
+same together trainers
+[ "$(value trainers peak_bytes)" = "$(value trainers peak_predicted_bytes)" ] || fail "trainers: the peak is not what was foreseen"
+[ "$(grep -o '"role":"[A-Za-z]*","method":"[a-z_]*"' "$folder/run/trace.jsonl" | sort -u | grep -c '"Rollout","method":"generate_sequences"\|"Actor","method":"update"\|"Critic","method":"update_critic"')" = 3 ] || fail "the trace does not say who has which role"
+! grep -q '"rank":[34],"role":"Critic"' "$folder/run/trace.jsonl" || fail "a rank of Rollout is said to be Critic"
+rm -r "$folder/run/global_step_4"
+"${launch[@]}" -n 6 "$TREADLE" train examples/ppo-demo.yaml "${keys[@]}" 'resource_pools={actor: [2], critic: [2], rollout: [1]}' 'mapping={Actor: actor, Rollout: rollout, RefPolicy: actor, Critic: critic}' --threads 1 --resume --json >"$folder/mixed" 2>"$folder/err" ||
+  { cat "$folder/err"; fail "no resuming with the reference beside Actor"; }
+keep mixed
+same together mixed 'digests critic'
+
 # begin: five ranks without a launcher, which would end them together. The run has its first checkpoint then, and would go on.
 begin() {
   local at=127.$((RANDOM % 250 + 1)).$((RANDOM % 250 + 1)).$((RANDOM % 250 + 1)):7000 rank
@@ -162,11 +174,10 @@ refuses() {
   grep -q -- "$words" "$folder/err" || { cat "$folder/err"; fail "no '$words'"; }
 }
 refuses "asks for 4 slots, and the run has 3 ranks beside the controller: start 5 processes" 4 "$pools" "$apart"
-refuses "Actor is in pool 'policy' with RefPolicy: where Actor and Rollout have two pools, these have no other role" 5 "$pools" 'mapping={Actor: policy, Rollout: critic, RefPolicy: policy, Critic: policy}'
+refuses "Rollout is in pool 'critic' with Critic: where Actor and Rollout have two pools, other roles may be with Actor" 5 "$pools" 'mapping={Actor: policy, Rollout: critic, RefPolicy: policy, Critic: critic}'
 refuses 'asks for 2 slots, and the run has 1 rank beside the controller: start 3 processes' 2 'resource_pools={policy: [1], critic: [1]}' "$apart"
 two='resource_pools={actor: [2], rollout: [2]}' alone='mapping={Actor: actor, Rollout: rollout}' plain=(rl_config.adv_estimator=group_norm)
 keys=("${keys[@]/use_kl_in_reward=true/use_kl_in_reward=false}")
-refuses 'the run has a role Critic, and Actor and Rollout have two pools: map it to another one' 5 "$two" "$alone"
 refuses 'the KV cache has the size of generate_config.kv_memory in this version' 5 "$two" "$alone" "${plain[@]}" generate_config.device_memory=1GiB
 rm -r "$folder/run"
 run idle 5 "$pools" 'mapping={ActorRollout: policy, Critic: critic}' "${plain[@]}"

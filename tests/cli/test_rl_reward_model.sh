@@ -92,6 +92,8 @@ same ppo beside
 stays beside
 run grpo_pools 4 'resource_pools={policy: [2], reward: [1]}' 'mapping={ActorRollout: policy, RewardModel: reward}' "${grpo[@]}" reward_config.tensor_model_parallel_size=1
 same one grpo_pools
+run beside_actor 4 'resource_pools={actor: [2], rollout: [1]}' 'mapping={Actor: actor, Rollout: rollout, RewardModel: actor, Critic: actor}' rl_config.verifier_function=null
+same ppo beside_actor
 run portions 4 'resource_pools={policy: [2], reward: [1]}' 'mapping={ActorRollout: policy, RewardModel: reward}' "${grpo[@]}" reward_config.tensor_model_parallel_size=1 rl_config.actor_rollout_dispatch_size=4
 same one portions
 run unused 1 "${one[@]}" "${grpo[@]}" rl_config.actor_rollout_dispatch_size=4

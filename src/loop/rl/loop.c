@@ -267,7 +267,7 @@ static treadle_status run(treadle_rl *rl, treadle_rl_figures *result) {
   double started = treadle_clock_seconds();
   treadle_status status;
   TRY(treadle_rl_agree(&rl->whole, treadle_train_config_need(rl->task.config, false)));
-  TRY(treadle_rl_teams_find(&rl->teams, &rl->task, &rl->whole, &rl->crew));
+  TRY(treadle_rl_teams_find(&rl->teams, &rl->task, &rl->whole, &rl->crew, &rl->beside));
   TRY(treadle_rl_agree(&rl->whole, rl->crew.leads
                                        ? treadle_rl_take_folders(&rl->folders, &rl->task, &rl->crew)
                                        : TREADLE_OK));

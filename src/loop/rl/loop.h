@@ -15,12 +15,13 @@
  *   loop_update.c      mini batches
  *   loop_critic.c      values, and the critic's mini batches; loop_critic_open.c: its model and its role
  *   loop_reward_model.c  scores of a reward model; loop_reward_model_open.c: its model and its role; loop_worker_reward.c: its method
- *   loop_reference_open.c, loop_worker_reference.c  the same of a reference with a pool of its own
+ *   loop_reference_open.c, loop_worker_reference.c  the same of a reference with an engine of its own
  *   loop_role.c        what a trainer is opened with; loop_role_beside.c: what roles beside the policy have alike
  *   loop_figures.c     what metrics.jsonl gets; loop_report.c: what `treadle report` draws beside it; loop_trace.c: who worked when
  *   loop_test.c        prompts that are not trained on
  *   loop_step.c        the stages of a step, in their order; loop_stages_work.c: what each does
- *   loop_stages.c      whose work they are; loop_stages_apart.c: asking other ranks for them; loop_brought.c: samples that are another rank's
+ *   loop_stages.c      whose work they are; loop_stages_apart.c: asking other ranks for them; loop_portions.c: with the samples that have come;
+ *                      loop_brought.c: samples that are another rank's
  *
  * A run is made of parts, each of which has a header; functions take the parts that they need:
  *
@@ -33,7 +34,7 @@
  *   rollout.h   drawing and scoring, by several of these parts
  *   state.h     where it stands, and its folders
  *   ledger.h    figures, and the files that they are written to
- *   critic.h    the critic, where there is one; reward_model.h, reference.h: the same of a reward model, and of a reference with a pool of its own
+ *   critic.h    the critic, where there is one; reward_model.h, reference.h: the same of a reward model, and of a reference with an engine of its own
  *
  * Rank 0 has data, rewards and figures, goes through the stages of a step, and does them; the other ranks serve its calls (control/worker_group.h). With the
  * controller apart, rank 0 only asks others to do them (stages.h). A step, in this order:
@@ -69,7 +70,8 @@
 
 typedef struct treadle_rl {
   treadle_rl_task task;
-  treadle_rl_crew whole, crew; /* all processes; those of this rank's team, or all */
+  /* All processes; those of this rank's team, or all; and those with which it has roles beside the policy: the same, or of two pools Actor's. */
+  treadle_rl_crew whole, crew, beside;
   treadle_rl_teams teams;
   treadle_rl_models models;
   treadle_run_text text;
@@ -146,8 +148,8 @@ void treadle_rl_open_workers(treadle_rl_workers *workers, treadle_group *group, 
 
 /* ---- A step; rank 0 ---- */
 
-/* loop_draw.c: the samples of the next step, with scores under way from sample *from_p on: groups that score alike are drawn anew, where that is
- * asked. */
+/* loop_draw.c: these samples of the next step, end 0: all; when all have come, scores are under way from sample *from_p on. Groups that score alike are
+ * drawn anew, where that is asked. */
 treadle_status treadle_rl_draw_step(treadle_rl *rl, const treadle_row_range *rows, size_t *from_p);
 
 /* loop_advantages.c. Old log-probabilities: the pass of the trainer, compared with those of the generator. */
@@ -162,10 +164,8 @@ treadle_status treadle_rl_find_advantages(treadle_rl *rl);
 treadle_status treadle_rl_take_step(treadle_rl_stages *stages, treadle_rl_workers *workers,
                                     treadle_rl_step *step, treadle_rl_gauges *gauges);
 
-/* loop_update.c */
+/* loop_update.c; and loop_test.c: scores of rl->tests, and their figures. */
 treadle_status treadle_rl_update_actor(treadle_rl *rl, treadle_rl_mini_result *last_p, bool *skipped_p);
-
-/* loop_test.c: scores of rl->tests, and their figures. */
 treadle_status treadle_rl_test(treadle_rl *rl, double *mean_p);
 
 /* ---- loop_report.c ---- */

@@ -304,17 +304,18 @@ static treadle_status open_roles(treadle_rl *rl, treadle_actor_options *options)
                                       rl->crew.leads && !rl->teams.apart ? treadle_rl_note_moment : NULL};
   treadle_status status = TREADLE_OK;
   options->observer = &books;
-  if (rl->teams.has_critic)
-    TRY(treadle_rl_critic_create(&rl->critic, &rl->task, &rl->bounds, &rl->text, &rl->crew,
+  if (rl->teams.works[TREADLE_POOL_ROLE_CRITIC])
+    TRY(treadle_rl_critic_create(&rl->critic, &rl->task, &rl->bounds, &rl->text, &rl->beside,
                                  rl->state.from));
-  if (rl->teams.has_reward)
-    TRY(treadle_rl_reward_model_create(&rl->reward_model, &rl->task, &rl->bounds, &rl->text, &rl->crew));
-  if (rl->teams.has_reference)
-    TRY(treadle_rl_reference_create(&rl->reference, &rl->task, &rl->bounds, &rl->text, &rl->crew));
-  if (!rl->teams.has_policy) return TREADLE_OK;
+  if (rl->teams.works[TREADLE_POOL_ROLE_REWARD_MODEL])
+    TRY(treadle_rl_reward_model_create(&rl->reward_model, &rl->task, &rl->bounds, &rl->text, &rl->beside));
+  if (rl->task.config->has_reference_apart && rl->teams.works[TREADLE_POOL_ROLE_REF_POLICY])
+    TRY(treadle_rl_reference_create(&rl->reference, &rl->task, &rl->bounds, &rl->text, &rl->beside));
+  if (!rl->teams.works[TREADLE_POOL_ROLE_ACTOR_ROLLOUT]) return TREADLE_OK;
   TRY(treadle_actor_create(rl->crew.group, rl->models.train, rl->models.infer, options, &rl->actor));
   if (rl->critic.role) treadle_critic_count_by(rl->critic.role, rl->actor);
   if (rl->reward_model.role) treadle_tenant_count_by(rl->reward_model.role, rl->actor);
+  if (rl->reference.role) treadle_tenant_count_by(rl->reference.role, rl->actor);
   treadle_rl_doing(&rl->crew, "the weights");
   TRY(treadle_rl_fill_weights(rl->actor, &rl->models, rl->state.from, rl->task.settings->training.seed));
 out:

@@ -16,16 +16,17 @@
 
 /* ---- Which roles are in which pool ---- */
 
-/* Actor or Rollout alone: no other role is there. */
+/* Rollout without Actor: no other role is there. */
 static treadle_status check_alone(const treadle_rl_task *task, const char *place,
                                   const treadle_rl_pool_info *pool) {
   treadle_resource_pool_info info = TREADLE_INIT(treadle_resource_pool_info);
+  treadle_pool_role other = pool->roles[0];
   if (pool->role_count == 1) return TREADLE_OK;
+  if (other == TREADLE_POOL_ROLE_ROLLOUT) other = pool->roles[1];
   treadle_resource_pool_get_info(pool->pool, &info);
-  REFUSE("%s: %s: %s is in pool '%s' with %s: where Actor and Rollout have two pools, these have no other "
-         "role in this version",
-         task->config->file, place, treadle_pool_role_name(pool->roles[0]), treadle_text_shown(info.name),
-         treadle_pool_role_name(pool->roles[1]));
+  REFUSE("%s: %s: Rollout is in pool '%s' with %s: where Actor and Rollout have two pools, other roles may "
+         "be with Actor, not with Rollout",
+         task->config->file, place, treadle_text_shown(info.name), treadle_pool_role_name(other));
 }
 
 /* A role that no pool names is with the policy. */
@@ -42,7 +43,7 @@ static treadle_status find_roles(treadle_rl_teams *t, const treadle_rl_task *tas
     bool *has = t->team[p].has;
     for (int32_t i = 0; i < pool.role_count; i++) has[pool.roles[i]] = true;
     if (has[TREADLE_POOL_ROLE_ACTOR]) has[TREADLE_POOL_ROLE_ACTOR_ROLLOUT] = true;
-    if (has[TREADLE_POOL_ROLE_ACTOR] != has[TREADLE_POOL_ROLE_ROLLOUT])
+    if (has[TREADLE_POOL_ROLE_ROLLOUT] && !has[TREADLE_POOL_ROLE_ACTOR])
       TRY(check_alone(task, info->place, &pool));
   }
 out:
@@ -260,12 +261,7 @@ static treadle_status check_nodes(const treadle_rl_teams *t, const treadle_rl_cr
 }
 
 /* Actor and Rollout have two pools. */
-static treadle_status check_sides(const treadle_rl_teams *t, const treadle_rl_task *task) {
-  static const treadle_pool_role others[] = {TREADLE_POOL_ROLE_CRITIC, TREADLE_POOL_ROLE_REWARD_MODEL};
-  for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-    if (treadle_rl_uses_role(task->settings, others[i]) && treadle_rl_teams_share(t, others[i]))
-      REFUSE("%s: %s: the run has a role %s, and Actor and Rollout have two pools: map it to another one",
-             task->config->file, task->config->pools->place, treadle_pool_role_name(others[i]));
+static treadle_status check_sides(const treadle_rl_task *task) {
   if (task->settings->generate.device_memory)
     REFUSE("%s: where Actor and Rollout have two pools, the KV cache has the size of "
            "generate_config.kv_memory in this version, and is not made as large as a device lets it be",
@@ -285,7 +281,7 @@ static treadle_status check_run(const treadle_rl_teams *t, const treadle_rl_task
         "%s: groups are filtered by their scores while prompts are drawn, and a reward model in a pool of "
         "its own scores samples behind that: map RewardModel to the policy's pool",
         TREADLE_RL_PLACE(task, rl.filter_groups.enable));
-  return t->team[treadle_rl_teams_of(t, TREADLE_POOL_ROLE_ACTOR_ROLLOUT)].rollout ? check_sides(t, task)
+  return t->team[treadle_rl_teams_of(t, TREADLE_POOL_ROLE_ACTOR_ROLLOUT)].rollout ? check_sides(task)
                                                                                   : TREADLE_OK;
 }
 
@@ -303,33 +299,67 @@ static void warn_of_idle(const treadle_rl_teams *t, const treadle_rl_task *task,
   }
 }
 
-/* What this rank is, but for its group. */
-static void find_crew(treadle_rl_teams *t, const treadle_rl_crew *whole, treadle_rl_crew *crew) {
-  const int policy = treadle_rl_teams_of(t, TREADLE_POOL_ROLE_ACTOR_ROLLOUT),
-            critic = treadle_rl_teams_of(t, TREADLE_POOL_ROLE_CRITIC),
-            reward = treadle_rl_teams_of(t, TREADLE_POOL_ROLE_REWARD_MODEL),
-            reference = treadle_rl_teams_of(t, TREADLE_POOL_ROLE_REF_POLICY);
+/* How many ranks a role works on. With Actor and Rollout on two pools, others that share them have those of Actor. */
+static int ranks_of(const treadle_rl_teams *t, treadle_pool_role role) {
+  const int team = treadle_rl_teams_of(t, role);
+  return t->team[team].count - t->team[team].rollout;
+}
+
+/* Does the rank with that place in its team work in a role? */
+static bool works_in(const treadle_rl_teams *t, treadle_pool_role role, int key) {
+  const bool trains = key < ranks_of(t, role);
+  if (t->mine != treadle_rl_teams_of(t, role)) return false;
+  if (role == TREADLE_POOL_ROLE_ACTOR_ROLLOUT) return true;
+  return role == TREADLE_POOL_ROLE_ROLLOUT ? !t->team[t->mine].rollout || !trains : trains;
+}
+
+/* What this rank is, but for its group; key: its place in its team. */
+static void find_crew(treadle_rl_teams *t, const treadle_rl_crew *whole, int key, treadle_rl_crew *crew) {
+  const int policy = treadle_rl_teams_of(t, TREADLE_POOL_ROLE_ACTOR_ROLLOUT);
   *crew = (treadle_rl_crew){.ranks = 1,
                             .leads = whole->rank == 0,
                             .has_samples = whole->rank == t->team[policy].ranks[0],
                             .policy_ranks = t->team[policy].count,
                             .rollout_ranks = t->team[policy].rollout,
-                            .critic_ranks = t->team[critic].count,
-                            .reward_ranks = t->team[reward].count,
-                            .reference_ranks = t->team[reference].count,
+                            .critic_ranks = ranks_of(t, TREADLE_POOL_ROLE_CRITIC),
+                            .reward_ranks = ranks_of(t, TREADLE_POOL_ROLE_REWARD_MODEL),
+                            .reference_ranks = ranks_of(t, TREADLE_POOL_ROLE_REF_POLICY),
                             .observer = whole->observer};
-  t->has_policy = t->mine == policy;
-  t->has_critic = t->mine == critic;
-  t->has_reward = t->mine == reward;
-  t->has_reference = t->mine == reference && reference != policy;
+  for (int role = 0; role < TREADLE_POOL_ROLES; role++)
+    t->works[role] = works_in(t, (treadle_pool_role)role, key);
+}
+
+static void enter_group(treadle_rl_crew *crew, treadle_group *group) {
+  if (!group) return;
+  crew->rank = treadle_group_rank(group);
+  crew->ranks = treadle_group_size(group);
+  crew->group = crew->ranks > 1 ? group : NULL;
+}
+
+/* Each team of ranks gets a group; and so does each side of one that has two. */
+static treadle_status split(treadle_rl_teams *t, const treadle_rl_crew *whole, int key,
+                            treadle_rl_crew *crew, treadle_rl_crew *beside) {
+  treadle_status status;
+  TRY(treadle_group_split(whole->group, t->mine, key, &t->group));
+  enter_group(crew, t->group);
+  *beside = *crew;
+  if (!t->group || !t->team[t->mine].rollout) goto out;
+  const bool generates = key >= t->team[t->mine].count - t->team[t->mine].rollout;
+  TRY(treadle_group_split(t->group, generates, key, &t->side));
+  beside->group = NULL;
+  enter_group(beside, t->side);
+out:
+  return status;
 }
 
 treadle_status treadle_rl_teams_find(treadle_rl_teams *t, const treadle_rl_task *task,
-                                     const treadle_rl_crew *whole, treadle_rl_crew *crew_p) {
+                                     const treadle_rl_crew *whole, treadle_rl_crew *crew_p,
+                                     treadle_rl_crew *beside_p) {
   int key = 0;
   treadle_status status;
-  *t = (treadle_rl_teams){.mine = -1, .has_policy = true, .has_critic = true, .has_reward = true};
-  *crew_p = *whole;
+  *t = (treadle_rl_teams){.mine = -1};
+  for (int role = 0; role < TREADLE_POOL_ROLES; role++) t->works[role] = true;
+  *crew_p = *beside_p = *whole;
   t->apart = is_apart(task->config->pools, whole);
   if (t->apart && !whole->group) return check_count(task, whole); /* one process is too few */
   if (!t->apart) {
@@ -348,12 +378,8 @@ treadle_status treadle_rl_teams_find(treadle_rl_teams *t, const treadle_rl_task 
   if (!status) status = check_run(t, task);
   TRY(treadle_rl_agree(whole, status));
   warn_of_idle(t, task, whole);
-  TRY(treadle_group_split(whole->group, t->mine, key, &t->group));
-  find_crew(t, whole, crew_p);
-  if (!t->group) goto out;
-  crew_p->rank = treadle_group_rank(t->group);
-  crew_p->ranks = treadle_group_size(t->group);
-  crew_p->group = crew_p->ranks > 1 ? t->group : NULL;
+  find_crew(t, whole, key, crew_p);
+  TRY(split(t, whole, key, crew_p, beside_p));
 out:
   return status;
 }
@@ -438,6 +464,7 @@ void treadle_rl_teams_close(treadle_rl_teams *t) {
   snprintf(before, sizeof before, "%s", treadle_error_message());
   for (int p = 0; p < t->count; p++) treadle_worker_relay_close(&t->relays[p]);
   treadle_crew_close(t->crew);
+  treadle_group_close(t->side);
   treadle_group_close(t->group);
   for (int p = 0; p < t->count; p++) treadle_free(t->team[p].ranks);
   treadle_free(t->all);

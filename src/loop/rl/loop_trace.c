@@ -12,17 +12,17 @@
 
 /* ---- Recording ---- */
 
-/* Whose work a method is. To ask for figures is nobody's. */
+/* Whose work a method is; of the policy, the side's if Actor and Rollout have two pools. To ask for figures is nobody's. */
 static const struct {
   const char *method;
   treadle_pool_role role;
-} roles[] = {{"generate_sequences", TREADLE_POOL_ROLE_ACTOR_ROLLOUT},
+} roles[] = {{"generate_sequences", TREADLE_POOL_ROLE_ROLLOUT},
              {"enter", TREADLE_POOL_ROLE_ACTOR_ROLLOUT},
-             {"compute_log_prob", TREADLE_POOL_ROLE_ACTOR_ROLLOUT},
-             {"update", TREADLE_POOL_ROLE_ACTOR_ROLLOUT},
-             {"save", TREADLE_POOL_ROLE_ACTOR_ROLLOUT},
-             {"save_policy", TREADLE_POOL_ROLE_ACTOR_ROLLOUT},
-             {"weights_digest", TREADLE_POOL_ROLE_ACTOR_ROLLOUT},
+             {"compute_log_prob", TREADLE_POOL_ROLE_ACTOR},
+             {"update", TREADLE_POOL_ROLE_ACTOR},
+             {"save", TREADLE_POOL_ROLE_ACTOR},
+             {"save_policy", TREADLE_POOL_ROLE_ACTOR},
+             {"weights_digest", TREADLE_POOL_ROLE_ACTOR},
              {"compute_ref_log_prob", TREADLE_POOL_ROLE_REF_POLICY},
              {"compute_values", TREADLE_POOL_ROLE_CRITIC},
              {"update_critic", TREADLE_POOL_ROLE_CRITIC},
@@ -30,9 +30,17 @@ static const struct {
              {"save_critic", TREADLE_POOL_ROLE_CRITIC},
              {"compute_rm_score", TREADLE_POOL_ROLE_REWARD_MODEL}};
 
-static const char *role_of(const char *method) {
-  for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
-    if (strcmp(method, roles[i].method) == 0) return treadle_pool_role_name(roles[i].role);
+/* Whose work a method is on this rank. NULL: nobody's, or that of others, for whom it waits. */
+static const char *role_of(const treadle_rl_teams *teams, const char *method) {
+  const bool both = teams->works[TREADLE_POOL_ROLE_ACTOR] && teams->works[TREADLE_POOL_ROLE_ROLLOUT];
+  for (size_t i = 0; i < sizeof roles / sizeof *roles; i++) {
+    treadle_pool_role role = roles[i].role;
+    if (strcmp(method, roles[i].method) != 0) continue;
+    if (!teams->works[role]) return NULL;
+    if (both && (role == TREADLE_POOL_ROLE_ACTOR || role == TREADLE_POOL_ROLE_ROLLOUT))
+      role = TREADLE_POOL_ROLE_ACTOR_ROLLOUT;
+    return treadle_pool_role_name(role);
+  }
   return NULL;
 }
 
@@ -54,7 +62,7 @@ static uint64_t device_bytes(void *run) {
 
 static void before(void *run, const char *method) {
   const treadle_rl *rl = run;
-  const char *role = role_of(method);
+  const char *role = role_of(&rl->teams, method);
   if (role) treadle_trace_begin(rl->workers.trace, role, method, device_bytes(run));
 }
 

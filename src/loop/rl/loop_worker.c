@@ -91,6 +91,13 @@ out:
 
 /* ---- Rows -------------------------------------------------------------------------------------------------- */
 
+treadle_status treadle_rl_settle_beside(void *worker, treadle_status status) {
+  const treadle_rl *rl = worker;
+  return rl->crew.rollout_ranks && rl->actor
+             ? treadle_actor_agree_after(rl->actor, TREADLE_ACTOR_TRAINS, status)
+             : treadle_rl_agree(&rl->crew, status);
+}
+
 /* Those of the role whose method it is. A role beside the policy has an engine of its own. */
 static treadle_status divide(void *worker, const char *method, const int64_t *lengths, int64_t rows,
                              treadle_row_range *by_rank) {
@@ -108,6 +115,7 @@ static treadle_status divide(void *worker, const char *method, const int64_t *le
   for (size_t i = 0; i < sizeof beside / sizeof *beside; i++) {
     if (!beside[i].role || strcmp(method, beside[i].method) != 0) continue;
     forward = treadle_rl_forward_of(beside[i].config, s, &rl->bounds, false);
+    for (int64_t rank = 0; rank < rl->crew.ranks; rank++) by_rank[rank] = (treadle_row_range){0};
     return treadle_tenant_divide(beside[i].role, lengths, rows, &forward, by_rank);
   }
   return treadle_actor_divide(rl->actor, lengths, rows, &forward, by_rank);
@@ -139,10 +147,11 @@ static treadle_status compute_log_prob(void *worker, treadle_message *in, treadl
   return log_probs(worker, in, out, false);
 }
 
-/* Of the pool of the reference, or of the actor. */
+/* Of an engine of its own, or of the actor's. */
 static treadle_status compute_ref_log_prob(void *worker, treadle_message *in, treadle_message *out) {
   treadle_rl *rl = worker;
-  return rl->reference.role ? treadle_rl_compute_ref_log_prob(rl, in, out) : log_probs(rl, in, out, true);
+  return rl->task.config->has_reference_apart ? treadle_rl_compute_ref_log_prob(rl, in, out)
+                                              : log_probs(rl, in, out, true);
 }
 
 /* ---- update ------------------------------------------------------------------------------------------------ */
@@ -197,8 +206,9 @@ static treadle_status save_critic(void *context, const char *folder) {
   treadle_status status = TREADLE_OK;
   if (rl->actor) TRY(treadle_actor_enter(rl->actor, TREADLE_FORWARD));
   if (rl->actor) TRY(treadle_actor_exit(rl->actor, TREADLE_FORWARD));
-  TRY(treadle_critic_save(rl->critic.role, folder));
-  TRY(treadle_rl_agree(&rl->crew, treadle_critic_rest(rl->critic.role)));
+  status = rl->critic.role ? treadle_critic_save(rl->critic.role, folder) : TREADLE_OK;
+  if (!status && rl->critic.role) status = treadle_critic_rest(rl->critic.role);
+  TRY(treadle_rl_settle_beside(rl, status));
 out:
   return status;
 }

@@ -14,7 +14,9 @@ treadle_status treadle_rl_compute_values(void *worker, treadle_message *in, trea
   treadle_rl_rows_share t = {.forward = forward_of(rl->task.settings, &rl->bounds)};
   treadle_status status;
   TRY(treadle_rl_agree(&rl->crew, treadle_rl_take_rows(&rl->workers.group, in, &t)));
-  TRY(treadle_critic_compute_values(rl->critic.role, t.share.mine, &t.forward, t.out));
+  if (rl->critic.role)
+    status = treadle_critic_compute_values(rl->critic.role, t.share.mine, &t.forward, t.out);
+  TRY(treadle_rl_settle_beside(rl, status));
   treadle_rl_put_rows_share(out, &t);
 out:
   treadle_rl_rows_share_release(&t);
@@ -34,7 +36,9 @@ treadle_status treadle_rl_update_critic_rows(void *worker, treadle_message *in, 
   treadle_status status = treadle_message_real(in, "lr", &step.lr);
   if (!status) status = treadle_rl_take_rows(&rl->workers.group, in, &t);
   TRY(treadle_rl_agree(&rl->crew, status));
-  TRY(treadle_critic_update(rl->critic.role, t.share.mine, &t.forward, &loss, &step, NULL, &figures));
+  if (rl->critic.role)
+    status = treadle_critic_update(rl->critic.role, t.share.mine, &t.forward, &loss, &step, NULL, &figures);
+  TRY(treadle_rl_settle_beside(rl, status));
   treadle_message_put_bytes(out, &figures, sizeof figures);
 out:
   treadle_rl_rows_share_release(&t);
@@ -42,7 +46,8 @@ out:
 }
 
 treadle_status treadle_rl_rest_critic(void *worker, treadle_message *in, treadle_message *out) {
+  const treadle_rl *rl = worker;
   (void)in;
   (void)out;
-  return treadle_critic_rest(((treadle_rl *)worker)->critic.role);
+  return rl->critic.role ? treadle_critic_rest(rl->critic.role) : TREADLE_OK;
 }

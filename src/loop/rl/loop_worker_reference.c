@@ -1,4 +1,4 @@
-/* The method of a reference with a pool of its own; where the actor has the reference, it is in loop_worker.c. */
+/* The method of a reference with an engine of its own; where the actor has the reference, it is in loop_worker.c. */
 #include "rl/loop.h"
 
 #include "rl/taken.h"
@@ -17,8 +17,10 @@ treadle_status treadle_rl_compute_ref_log_prob(void *worker, treadle_message *in
   t.forward = forward_of(rl->task.settings, &rl->bounds, entropies != 0);
   if (!status) status = treadle_rl_take_rows(&rl->workers.group, in, &t);
   TRY(treadle_rl_agree(&rl->crew, status));
-  TRY(treadle_reference_compute_log_prob(rl->reference.role, t.share.mine, &t.forward, t.out));
-  TRY(treadle_rl_agree(&rl->crew, treadle_tenant_rest(rl->reference.role)));
+  if (rl->reference.role)
+    status = treadle_reference_compute_log_prob(rl->reference.role, t.share.mine, &t.forward, t.out);
+  if (!status && rl->reference.role) status = treadle_tenant_rest(rl->reference.role);
+  TRY(treadle_rl_settle_beside(rl, status));
   treadle_rl_put_rows_share(out, &t);
 out:
   treadle_rl_rows_share_release(&t);

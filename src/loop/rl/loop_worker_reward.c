@@ -17,8 +17,10 @@ treadle_status treadle_rl_compute_rm_score(void *worker, treadle_message *in, tr
   TRY(treadle_rl_agree(&rl->crew, treadle_rl_take_rows(&rl->workers.group, in, &t)));
   if (rl->actor) TRY(treadle_actor_enter(rl->actor, TREADLE_FORWARD));
   if (rl->actor) TRY(treadle_actor_exit(rl->actor, TREADLE_FORWARD));
-  TRY(treadle_reward_model_compute_scores(rl->reward_model.role, t.share.mine, &t.forward, t.out));
-  TRY(treadle_rl_agree(&rl->crew, treadle_tenant_rest(rl->reward_model.role)));
+  if (rl->reward_model.role)
+    status = treadle_reward_model_compute_scores(rl->reward_model.role, t.share.mine, &t.forward, t.out);
+  if (!status && rl->reward_model.role) status = treadle_tenant_rest(rl->reward_model.role);
+  TRY(treadle_rl_settle_beside(rl, status));
   treadle_rl_put_rows_share(out, &t);
 out:
   treadle_rl_rows_share_release(&t);

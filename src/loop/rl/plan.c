@@ -22,6 +22,8 @@ treadle_status treadle_rl_foresee_ranks(const treadle_rl *rl, treadle_actor_memo
     TRY(treadle_rl_critic_foresee(&rl->critic, &rl->task, &rl->bounds, &rl->text, by_rank));
   if (treadle_rl_teams_share(&rl->teams, TREADLE_POOL_ROLE_REWARD_MODEL))
     TRY(treadle_rl_reward_model_foresee(&rl->reward_model, &rl->task, &rl->bounds, &rl->text, by_rank));
+  if (rl->teams.apart && treadle_rl_teams_share(&rl->teams, TREADLE_POOL_ROLE_REF_POLICY))
+    TRY(treadle_rl_reference_foresee(&rl->reference, &rl->task, &rl->bounds, &rl->text, by_rank));
 out:
   return status;
 }

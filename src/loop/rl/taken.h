@@ -18,6 +18,9 @@ treadle_status treadle_rl_take_rows(const treadle_worker_group *group, treadle_m
 void treadle_rl_put_rows_share(treadle_message *out, const treadle_rl_rows_share *taken);
 void treadle_rl_rows_share_release(treadle_rl_rows_share *taken);
 
+/* How the ranks of a role beside the policy fared in a method. Where Rollout has a pool of its own, its ranks wait for them. Collective in the team. */
+treadle_status treadle_rl_settle_beside(void *worker, treadle_status status);
+
 /* Methods: `worker` is the run. */
 treadle_status treadle_rl_compute_values(void *worker, treadle_message *in, treadle_message *out);
 treadle_status treadle_rl_update_critic_rows(void *worker, treadle_message *in, treadle_message *out);

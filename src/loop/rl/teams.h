@@ -21,8 +21,9 @@ struct treadle_rl_stages;
 /* A zeroed struct is that of a run whose ranks are together. */
 typedef struct treadle_rl_teams {
   bool apart;
-  bool has_policy, has_critic, has_reward; /* what this rank works in; apart, the controller in nothing */
-  bool has_reference;                      /* with an engine of its own: not where the policy is */
+  /* What this rank works in: everything; or apart, what its pool has, and the controller nothing. Of Actor and Rollout a rank on two pools is one; if it
+   * is either, it is of ActorRollout, too. */
+  bool works[TREADLE_POOL_ROLES];
   int count;
   struct {
     bool has[TREADLE_POOL_ROLES]; /* Actor and Rollout together are ActorRollout, too */
@@ -34,6 +35,7 @@ typedef struct treadle_rl_teams {
   } team[TREADLE_RL_TEAMS_MOST];
   int mine;             /* -1: the controller */
   treadle_group *group; /* of this rank's team; NULL: it is alone in it, or the controller */
+  treadle_group *side;  /* where Actor and Rollout have two pools: of this rank's one */
   treadle_crew *crew;
   treadle_worker_team first; /* of the first rank of a team */
   treadle_worker_class classes[1];
@@ -49,10 +51,11 @@ bool treadle_rl_teams_share(const treadle_rl_teams *teams, treadle_pool_role rol
 bool treadle_rl_uses_role(const treadle_train_settings *settings, treadle_pool_role role);
 /* The team of a role: that of the policy, if it has no other one. */
 int treadle_rl_teams_of(const treadle_rl_teams *teams, treadle_pool_role role);
-/* What the configuration says of these ranks; crew_p gets the crew of this rank. Refused: pools that the run's ranks are not enough for, or too many; roles in
+/* What the configuration says of these ranks; crew_p gets the crew of this rank, beside_p that of roles beside the policy on it. Refused: pools that the run's ranks are not enough for, or too many; roles in
  * pools where they are not run. Collective among `whole`. */
 treadle_status treadle_rl_teams_find(treadle_rl_teams *teams, const treadle_rl_task *task,
-                                     const treadle_rl_crew *whole, treadle_rl_crew *crew_p);
+                                     const treadle_rl_crew *whole, treadle_rl_crew *crew_p,
+                                     treadle_rl_crew *beside_p);
 /* The ways of calls, once the methods and the stages of all ranks are ready. Collective among `whole`. */
 treadle_status treadle_rl_teams_open(treadle_rl_teams *teams, const treadle_rl_task *task,
                                      const treadle_rl_crew *whole, treadle_rl_workers *workers,

@@ -210,11 +210,12 @@ static treadle_status check_policy(const treadle_train_config *config, const tre
   return TREADLE_OK;
 }
 
-/* It lies beside what is trained, or has an engine of its own. */
+/* It lies beside what is trained, if this generates, too; else it has an engine of its own. */
 static bool is_reference_apart(const treadle_config_pools *pools) {
-  const treadle_config_pool *both = pool_of(pools, TREADLE_POOL_ROLE_ACTOR_ROLLOUT);
-  return pool_of(pools, TREADLE_POOL_ROLE_REF_POLICY) !=
-         (both ? both : pool_of(pools, TREADLE_POOL_ROLE_ACTOR));
+  const treadle_config_pool *both = pool_of(pools, TREADLE_POOL_ROLE_ACTOR_ROLLOUT),
+                            *actor = pool_of(pools, TREADLE_POOL_ROLE_ACTOR);
+  if (!both && actor == pool_of(pools, TREADLE_POOL_ROLE_ROLLOUT)) both = actor;
+  return !both || pool_of(pools, TREADLE_POOL_ROLE_REF_POLICY) != both;
 }
 
 static treadle_status check_roles(const treadle_train_config *config, const treadle_config_pools *pools) {
