@@ -110,6 +110,21 @@ for key in weights_digest losses_digest; do
   [ "$(value trained.hf $key)" = "$(value trained.megatron $key)" ] || fail "checkpoint_load_path has another $key than the same weights of Hugging Face"
 done
 [ "$(value trained.hf weights_digest)" != "$(value plain weights_digest)" ] || fail "other weights have the same digest"
+# And with the controller apart: in an engine of the reference's own, on a pool of its own or beside Actor; and where the first start converts.
+apart() {
+  local name=$1 as=$2 ranks=$3 key
+  shift 3
+  run "$name" "$ranks" "$@"
+  for key in weights_digest losses_digest; do
+    [ "$(value "$as" $key)" = "$(value "$name" $key)" ] || fail "$name has another $key than $as"
+  done
+}
+pools=('resource_pools={policy: [1], other: [1]}')
+apart pools trained.hf 3 actor.megatron.use_hf_ckpt=false actor.checkpoint_load_path="$folder/trained_by_hand" "${one[@]}" "${pools[@]}" 'mapping={ActorRollout: policy, RefPolicy: other}'
+apart sides trained.hf 3 actor.megatron.use_hf_ckpt=false actor.checkpoint_load_path="$folder/trained_by_hand" "${one[@]}" "${pools[@]}" 'mapping={Actor: policy, Rollout: other, RefPolicy: policy}'
+apart load trained.hf 3 actor.megatron.use_hf_ckpt=false actor_config.load="$folder/trained_by_hand" "${one[@]}" "${pools[@]}" 'mapping={ActorRollout: policy, RefPolicy: other}'
+apart converts plain 3 megatron.ckpt_convertor.save_path="$folder/apart" "${pools[@]}" 'mapping={ActorRollout: policy, RefPolicy: other}'
+[ -f "$folder/apart/release/mp_rank_01_001/model_optim_rng.pt" ] || fail "the controller apart has not converted"
 refused 'checkpoint_load_path (override).*mp_rank' actor.megatron.use_hf_ckpt=false actor.checkpoint_load_path="$folder/by_hand"
 
 refused "converted to 'megatron:tp=2,pp=2', and this run takes 'megatron:tp=2,pp=1'" actor.megatron.ckpt_convertor.pipeline_model_parallel_size=1

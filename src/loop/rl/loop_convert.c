@@ -1,8 +1,8 @@
 /* A run that begins with a checkpoint of Megatron (RLinf's keys): one that is there, or one that the model is converted
  * to at the first start.
  *
- * All ranks convert together, into a folder beside the one that is named, SAVE_PATH.converting; when all is in it, it
- * takes the name. So what has the name is whole. The next run continues what a killed run leaves beside it
+ * All ranks convert together, and so does a controller apart, into a folder beside the one that is named,
+ * SAVE_PATH.converting; when all is in it, it takes the name. So what has the name is whole. The next run continues what a killed run leaves beside it
  * (convert/folder.h), whenever it was killed; a conversion that fails removes it. The folder is locked from before
  * the first look until it has its name, and each look at the name is repeated under the lock. */
 #include "rl/loop.h"
@@ -103,19 +103,19 @@ static void warn(void *context, const char *line) { treadle_rl_warn(context, lin
 /* The steps, after each of which all ranks know how it went. *there_p: another run has made the folder meanwhile. */
 static treadle_status convert(treadle_rl *rl, const treadle_convert_options *options, const char *folder,
                               int64_t *there_p) {
-  const bool first = rl->crew.rank == 0;
+  const bool first = rl->whole.rank == 0;
   treadle_convert *c = NULL;
   treadle_status status = treadle_convert_open(options, &c);
   bool ours = false; /* else it may be that another run writes there */
-  TRY(treadle_rl_agree(&rl->crew, say_place(&rl->task, status)));
-  TRY(treadle_rl_agree(&rl->crew,
-                       look(&rl->task, &rl->crew, rl->models.model, folder, options->to, there_p)));
-  TRY(treadle_rl_tell(&rl->crew, there_p));
+  TRY(treadle_rl_agree(&rl->whole, say_place(&rl->task, status)));
+  TRY(treadle_rl_agree(&rl->whole,
+                       look(&rl->task, &rl->whole, rl->models.model, folder, options->to, there_p)));
+  TRY(treadle_rl_tell(&rl->whole, there_p));
   if (*there_p) goto out;
   ours = first;
-  TRY(treadle_rl_agree(&rl->crew, say_place(&rl->task, first ? treadle_convert_begin(c) : TREADLE_OK)));
-  TRY(treadle_rl_agree(&rl->crew, say_place(&rl->task, treadle_convert_write(c))));
-  TRY(treadle_rl_agree(&rl->crew,
+  TRY(treadle_rl_agree(&rl->whole, say_place(&rl->task, first ? treadle_convert_begin(c) : TREADLE_OK)));
+  TRY(treadle_rl_agree(&rl->whole, say_place(&rl->task, treadle_convert_write(c))));
+  TRY(treadle_rl_agree(&rl->whole,
                        say_place(&rl->task, first ? treadle_convert_finish_as(c, folder) : TREADLE_OK)));
 out:
   if (status && ours) { /* while its lock is held */
@@ -168,36 +168,36 @@ static treadle_status convert_once(treadle_rl *rl, char folder[PATH_MAX], const 
   char beside[PATH_MAX];
   int64_t there;
   treadle_status status;
-  TRY(treadle_rl_agree(&rl->crew, name_folders(&rl->task, folder, beside)));
+  TRY(treadle_rl_agree(&rl->whole, name_folders(&rl->task, folder, beside)));
   if (rl->models.model->weights == TREADLE_WEIGHTS_RANDOM)
     TRY(treadle_fail(TREADLE_REFUSED, "%s: %s is a config.json, and has no weights to convert",
                      TREADLE_RL_PLACE(&rl->task, megatron.use_hf_ckpt), rl->models.path));
-  TRY(treadle_rl_agree(&rl->crew,
-                       say_place(&rl->task, rl->crew.rank == 0
+  TRY(treadle_rl_agree(&rl->whole,
+                       say_place(&rl->task, rl->whole.rank == 0
                                                 ? check_places(rl->models.model, beside, folder, layout)
                                                 : TREADLE_OK)));
-  TRY(treadle_rl_agree(&rl->crew, look(&rl->task, &rl->crew, rl->models.model, folder, layout, &there)));
-  TRY(treadle_rl_tell(&rl->crew, &there));
+  TRY(treadle_rl_agree(&rl->whole, look(&rl->task, &rl->whole, rl->models.model, folder, layout, &there)));
+  TRY(treadle_rl_tell(&rl->whole, &there));
   status = there ? TREADLE_OK : treadle_model_need_weights(rl->models.model);
   if (status) TRY(treadle_fail_in(status, "%s: ", TREADLE_RL_PLACE(&rl->task, megatron.use_hf_ckpt)));
   if (there) goto out;
-  treadle_rl_note(&rl->crew, "converting the model to %s", folder);
-  TRY(treadle_rl_agree(&rl->crew, make_parent(&rl->task, &rl->crew, folder)));
+  treadle_rl_note(&rl->whole, "converting the model to %s", folder);
+  TRY(treadle_rl_agree(&rl->whole, make_parent(&rl->task, &rl->whole, folder)));
   const treadle_convert_options options = {.struct_size = sizeof options,
                                            .in = rl->models.path,
                                            .out = beside,
                                            .from = "hf",
                                            .to = layout,
                                            .families = rl->task.options->families,
-                                           .rank = rl->crew.rank,
-                                           .ranks = rl->crew.ranks,
+                                           .rank = rl->whole.rank,
+                                           .ranks = rl->whole.ranks,
                                            .warn = warn,
-                                           .warn_context = &rl->crew};
+                                           .warn_context = &rl->whole};
   TRY(convert(rl, &options, folder, &there));
 out:
   if (!status && there)
-    treadle_rl_note(&rl->crew, "%s: converted by an earlier run, and taken as it is", folder);
-  if (!status && there && rl->crew.rank == 0) remove_stale_lock(folder);
+    treadle_rl_note(&rl->whole, "%s: converted by an earlier run, and taken as it is", folder);
+  if (!status && there && rl->whole.rank == 0) remove_stale_lock(folder);
   return status;
 }
 
@@ -218,9 +218,9 @@ static treadle_status open_checkpoint(treadle_rl *rl, const char *folder, const 
                                       const char *place) {
   char *said = NULL;
   treadle_status status;
-  TRY(treadle_rl_agree(&rl->crew, treadle_origin_layout(folder, &said)));
+  TRY(treadle_rl_agree(&rl->whole, treadle_origin_layout(folder, &said)));
   TRY(treadle_rl_agree(
-      &rl->crew, open_values(&rl->models, &rl->task, &rl->crew, folder, said ? said : layout, place)));
+      &rl->whole, open_values(&rl->models, &rl->task, &rl->crew, folder, said ? said : layout, place)));
 out:
   free(said);
   return status;
@@ -262,10 +262,10 @@ static treadle_status open_load(treadle_rl *rl, const char *layout) {
   const char *folder = rl->task.settings->actor.load;
   int64_t there;
   treadle_status status;
-  TRY(treadle_rl_agree(&rl->crew, look_at_load(&rl->task, &rl->crew, &there)));
-  TRY(treadle_rl_tell(&rl->crew, &there));
+  TRY(treadle_rl_agree(&rl->whole, look_at_load(&rl->task, &rl->whole, &there)));
+  TRY(treadle_rl_tell(&rl->whole, &there));
   if (there) return open_checkpoint(rl, folder, layout, TREADLE_RL_PLACE(&rl->task, actor.load));
-  treadle_rl_note(&rl->crew, "%s: %s is not a checkpoint of Megatron: weights begin as those of %s",
+  treadle_rl_note(&rl->whole, "%s: %s is not a checkpoint of Megatron: weights begin as those of %s",
                   TREADLE_RL_PLACE(&rl->task, actor.load), folder, rl->models.path);
 out:
   return status;
@@ -278,7 +278,7 @@ treadle_status treadle_rl_open_values(treadle_rl *rl) {
   layout_of(rl->task.settings, layout);
   if (s->megatron.use_hf_ckpt) {
     TRY(convert_once(rl, folder, layout));
-    TRY(treadle_rl_agree(&rl->crew,
+    TRY(treadle_rl_agree(&rl->whole,
                          open_values(&rl->models, &rl->task, &rl->crew, folder, layout,
                                      TREADLE_RL_PLACE(&rl->task, megatron.ckpt_convertor.save_path))));
   } else if (s->megatron.checkpoint_load_path) {
@@ -287,6 +287,9 @@ treadle_status treadle_rl_open_values(treadle_rl *rl) {
   } else if (s->actor.load) {
     TRY(open_load(rl, layout));
   }
+  if (rl->models.start_values) /* which a reference of its own begins with, too */
+    TRY(treadle_rl_agree(&rl->whole,
+                         treadle_rl_reference_open(&rl->reference, &rl->task, &rl->crew, &rl->models)));
 out:
   return status;
 }

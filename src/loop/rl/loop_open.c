@@ -366,8 +366,9 @@ treadle_status treadle_rl_open(treadle_rl *rl) {
   treadle_rl_doing(&rl->crew, "the forecast of memory");
   TRY(treadle_rl_agree(whole, rl->crew.leads ? treadle_rl_predict(rl, NULL) : TREADLE_OK));
   TRY(treadle_rl_agree(whole, treadle_rl_actor_options(rl, &trainer, &engine, &options)));
-  if (!rl->teams.apart) TRY(treadle_rl_open_values(rl));
+  TRY(treadle_rl_open_values(rl));
   options.reference = rl->models.reference; /* layouts are made anew with other values */
+  TRY(treadle_rl_agree(whole, treadle_rl_reference_check(&rl->reference, &rl->task)));
   TRY(treadle_rl_agree(whole, treadle_rl_check_weights(&rl->models, &rl->crew, rl->state.from)));
   TRY(treadle_rl_agree(whole, open_roles(rl, &options)));
   rl->stages = stages_of(rl);

@@ -37,11 +37,17 @@ treadle_status treadle_rl_reference_open(treadle_rl_reference *r, const treadle_
   treadle_status status = TREADLE_OK;
   if (!task->config->has_reference_apart) return TREADLE_OK;
   TRY(treadle_rl_say_key(task, key_of(task), find_model(models, &r->model)));
-  if (!task->plans) TRY(treadle_model_need_weights(r->model));
   const treadle_rl_tenant tenant = tenant_of(r, task);
+  treadle_layout_destroy(r->layout);
+  r->layout = NULL;
   TRY(treadle_rl_tenant_layout(&tenant, task, TREADLE_PART_REFERENCE, crew->reference_ranks, &r->layout));
 out:
   return status;
+}
+
+treadle_status treadle_rl_reference_check(const treadle_rl_reference *r, const treadle_rl_task *task) {
+  return r->layout ? treadle_rl_say_key(task, key_of(task), treadle_model_need_weights(r->model))
+                   : TREADLE_OK;
 }
 
 /* ---- Its role --------------------------------------------------------------------------------------------------- */

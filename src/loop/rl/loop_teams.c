@@ -270,11 +270,6 @@ static treadle_status check_sides(const treadle_rl_task *task) {
 }
 
 static treadle_status check_run(const treadle_rl_teams *t, const treadle_rl_task *task) {
-  if (task->settings->actor.load)
-    REFUSE("%s: weights of a checkpoint of Megatron are not read where the controller is apart: convert it "
-           "first "
-           "(treadle convert)",
-           TREADLE_RL_PLACE(task, actor.load));
   if (task->settings->rl.filter_groups.enable && treadle_train_has_reward_model(task->settings) &&
       !treadle_rl_teams_share(t, TREADLE_POOL_ROLE_REWARD_MODEL))
     REFUSE(

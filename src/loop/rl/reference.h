@@ -1,5 +1,5 @@
-/* The reference of a run whose RefPolicy has a pool of its own: its model, and its role on each rank of that pool. Where it shares the policy's pool, the
- * actor has it (models.h). */
+/* The reference of a run whose RefPolicy is not where the policy trains and generates: its model, and its role on each of its ranks. Else the actor has it
+ * (models.h). */
 #ifndef TREADLE_RL_REFERENCE_H
 #define TREADLE_RL_REFERENCE_H
 
@@ -17,10 +17,13 @@ typedef struct treadle_rl_reference {
 
 /* ---- loop_reference_open.c ---- */
 
-/* Its model, which is that of ref_config or else the policy's, and its layout on crew->reference_ranks. Refused: another vocabulary than the policy's; no
- * weights. Local. */
+/* Its model, which is that of ref_config or else the policy's, and its layout on crew->reference_ranks; anew, where the policy's model has other values now.
+ * Refused: another vocabulary than the policy's. Local. */
 treadle_status treadle_rl_reference_open(treadle_rl_reference *reference, const treadle_rl_task *task,
                                          const treadle_rl_crew *crew, const treadle_rl_models *models);
+/* Refused: its model has no weights. Local. */
+treadle_status treadle_rl_reference_check(const treadle_rl_reference *reference,
+                                          const treadle_rl_task *task);
 /* Its role, at rest, with its weights: those of its model's files, or those that are made up for the policy, which the seed gives. A run that
  * continues has the same. Nothing is done without one. Collective. */
 treadle_status treadle_rl_reference_create(treadle_rl_reference *reference, const treadle_rl_task *task,
