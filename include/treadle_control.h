@@ -564,7 +564,7 @@ typedef struct treadle_dock_request {
   int64_t count;   /* rows to be taken, all of them or none; 0: as many as there are */
   bool groups;     /* whole groups alone */
   bool in_order;   /* none that stands behind one that this consumer still waits for */
-  int64_t dp_size; /* the number of rows given is a multiple of this; 0: any */
+  int64_t dp_size; /* the number of rows given is a multiple of this, at most 65536; 0: any */
   bool pads;       /* fewer rows, but at least one: filled up with TREADLE_DOCK_PADDING */
 } treadle_dock_request;
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .batch import Batch
     from .checker import Checker
     from .dispatch import Dispatch, DispatchShare, Meshes
+    from .dock import Dock
     from .errors import Cancelled, Different, Error, NoMemory, Peer, Refused, State, System, Timeout
     from .generator import Generator, GeneratorInfo, GeneratorOptions, Sampling
     from .group import Group
@@ -46,6 +47,7 @@ _PLACES = {
     "batch": ("Batch",),
     "checker": ("Checker",),
     "dispatch": ("Dispatch", "DispatchShare", "Meshes"),
+    "dock": ("Dock",),
     "errors": ("Cancelled", "Different", "Error", "NoMemory", "Peer", "Refused", "State", "System", "Timeout"),
     "generator": ("Generator", "GeneratorInfo", "GeneratorOptions", "Sampling"),
     "group": ("Group",),
@@ -100,6 +102,7 @@ __all__ = [
     "Different",
     "Dispatch",
     "DispatchShare",
+    "Dock",
     "Error",
     "EvalFigures",
     "Forward",

@@ -23,7 +23,7 @@ struct treadle_dock {
   bool *chosen; /* [rows] of the ask at hand */
 };
 
-enum { NAMES = 1024 }; /* the most columns, and consumers */
+enum { NAMES = 1024, RANKS_MOST = 1 << 16 }; /* NAMES: the most columns, and consumers */
 
 /* ---- Names ---------------------------------------------------------------------------------------------------- */
 
@@ -153,8 +153,7 @@ out:
 static treadle_status check_ask(const treadle_dock *dock, const treadle_dock_request *a) {
   if (a->count < 0 || a->dp_size < 0)
     REFUSE("%lld rows, as a multiple of %lld: numbers from 0", (long long)a->count, (long long)a->dp_size);
-  if (a->dp_size > TREADLE_MAX_ROWS)
-    REFUSE("dp_size %lld; at most %lld", (long long)a->dp_size, (long long)TREADLE_MAX_ROWS);
+  if (a->dp_size > RANKS_MOST) REFUSE("dp_size is %lld; at most %d", (long long)a->dp_size, RANKS_MOST);
   if (a->column_count < 1 || a->column_count > NAMES)
     REFUSE("rows with %zu columns: 1 to %d", a->column_count, NAMES);
   if (a->count && dock->rows % a->count)
