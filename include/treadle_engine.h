@@ -154,7 +154,10 @@ typedef struct treadle_trainer_options {
  * mask says (ragged uint8, like ids; absent: all); the first token of a row, which has none before it, never does. A
  * row may have no token that counts, if a loss other than "nll" is asked for. Rows one after the other with equal
  * prompt_ids share that prompt in a micro batch. kept_counts and kept, which may be absent, say what the tokens were
- * drawn from, as a generator gives them: a count of 0 is all ids but `never`. */
+ * drawn from, as a generator gives them: a count of 0 is all ids but `never`.
+ *
+ * micro_batch (int64, one a row), which may be absent, says which rows go through the layers together: neighbours with
+ * equal numbers. The two limits below hold as they do without it: a micro batch above them is refused. */
 typedef struct treadle_forward_options {
   size_t struct_size;
   /* Rows go through the layers in micro batches: of micro_batch_size rows, or of as many as fit in max_tokens_per_micro

@@ -41,6 +41,7 @@ typedef struct treadle_train_values {
   const double *advantages;
   const double *advantage; /* [rows] */
   const int32_t *kept_counts, *kept;
+  const int64_t *micro_batch; /* [rows] equal neighbours go together; NULL: as the forward options say */
 } treadle_train_values;
 
 typedef enum treadle_train_loss {

@@ -49,7 +49,8 @@ static uint64_t hash_rows(const treadle_train_work *w) {
                                         {v->advantages, ids * sizeof *v->advantages},
                                         {v->advantage, w->count * sizeof *v->advantage},
                                         {v->kept_counts, ids * sizeof *v->kept_counts},
-                                        {v->kept, kept * sizeof *v->kept}};
+                                        {v->kept, kept * sizeof *v->kept},
+                                        {v->micro_batch, w->count * sizeof *v->micro_batch}};
   for (size_t i = 0; i < sizeof columns / sizeof *columns; i++)
     hash = treadle_hash_more_bytes(hash, columns[i].at, columns[i].bytes);
   return hash;

@@ -107,6 +107,17 @@ out:
   return status;
 }
 
+/* In which micro batch each row goes. */
+static treadle_status find_micro_batches(treadle_train_work *w, const treadle_batch *batch) {
+  treadle_column column;
+  bool has;
+  treadle_status status;
+  TRY(find(batch, "micro_batch", TREADLE_COLUMN_INT64, false, &column, &has));
+  if (has) w->values.micro_batch = column.data;
+out:
+  return status;
+}
+
 /* ---- Rows ------------------------------------------------------------------------------------------------- */
 
 static bool same_prompt(const treadle_train_row *a, const treadle_train_row *b) {
@@ -181,6 +192,7 @@ treadle_status treadle_train_take_batch(treadle_train_work *w, const treadle_bat
   TRY(find(batch, "prompt_ids", TREADLE_COLUMN_INT32, true, &prompts, &has_prompts));
   TRY(find_values(w, batch, &ids, &mask));
   TRY(find_advantage(w, batch));
+  TRY(find_micro_batches(w, batch));
   w->count = (size_t)treadle_batch_rows(batch);
   w->rows = treadle_alloc_array(w->count + 1, sizeof *w->rows);
   if (!w->rows) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for %zu rows", w->count));

@@ -114,12 +114,17 @@ static size_t rows_from(const treadle_forward_options *f, const void *rows, toke
 }
 
 size_t treadle_train_rows_from(const treadle_train_work *w, size_t first) {
-  return rows_from(&w->forward, w->rows, tokens_of_row, first, w->count);
+  const int64_t *of = w->values.micro_batch;
+  size_t end = first + 1;
+  if (!of) return rows_from(&w->forward, w->rows, tokens_of_row, first, w->count);
+  while (end < w->count && of[end] == of[first]) end++;
+  return end - first;
 }
 
 size_t treadle_train_first_of(const treadle_train_work *w, int64_t number) {
   size_t first = 0;
-  if (w->forward.micro_batch_size) return (size_t)(number * w->forward.micro_batch_size);
+  if (w->forward.micro_batch_size && !w->values.micro_batch)
+    return (size_t)(number * w->forward.micro_batch_size);
   while (number-- > 0 && first < w->count) first += treadle_train_rows_from(w, first);
   return first;
 }
@@ -130,9 +135,18 @@ static treadle_status check_batch(const treadle_train_work *w, size_t first, siz
     tokens += tokens_through(w, &w->rows[r]);
     all += w->rows[r].count;
   }
-  if (w->forward.max_tokens_per_micro && all > w->forward.max_tokens_per_micro)
-    REFUSE("row %zu has %lld tokens, and a micro batch at most %lld", first, (long long)all,
+  if (w->forward.max_tokens_per_micro && all > w->forward.max_tokens_per_micro) {
+    if (count == 1)
+      REFUSE("row %zu has %lld tokens, and a micro batch at most %lld", first, (long long)all,
+             (long long)w->forward.max_tokens_per_micro);
+    REFUSE("rows %zu to %zu, micro_batch %lld, have %lld tokens; at most %lld (max_tokens_per_micro)",
+           first, first + count - 1, (long long)w->values.micro_batch[first], (long long)all,
            (long long)w->forward.max_tokens_per_micro);
+  }
+  if (w->forward.micro_batch_size && (int64_t)count > w->forward.micro_batch_size)
+    REFUSE("rows %zu to %zu, micro_batch %lld, are %zu; at most %lld (micro_batch_size)", first,
+           first + count - 1, (long long)w->values.micro_batch[first], count,
+           (long long)w->forward.micro_batch_size);
   if ((int64_t)count > w->t->most_sequences)
     REFUSE("rows %zu to %zu, a micro batch, are %zu; at most %lld", first, first + count - 1, count,
            (long long)w->t->most_sequences);

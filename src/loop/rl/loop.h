@@ -8,7 +8,7 @@
  *   loop_weights.c     where its weights come from, and filling them; loop_convert.c: a checkpoint of Megatron, found, or made once
  *   loop_exact.c       what exact mode needs, and its check
  *   loop_worker.c      the methods that rank 0 calls on all ranks; loop_worker_critic.c: those of the critic; loop_taken.c: their rows
- *   loop_calls.c       the calls, as rank 0 makes them; loop_calls_rows.c: of rows
+ *   loop_calls.c       the calls, as rank 0 makes them; loop_calls_rows.c: of rows; loop_balance.c: in which order
  *   loop_columns.c     the columns of a step's samples, which calls hand to ranks
  *   loop_draw.c        prompts of a step, and the samples that the policy makes of them; loop_kept.c: ids that these were drawn from
  *   loop_advantages.c  scores, KL in the reward, advantages; loop_token_rewards.c: rewards that give each token its own

@@ -2,6 +2,7 @@
 
 #include "base/alloc.h"
 
+#include <assert.h>
 #include <string.h>
 
 treadle_status treadle_rl_choose(const treadle_rl_rows *rows, treadle_rl_rows_choice *c) {
@@ -13,38 +14,46 @@ treadle_status treadle_rl_choose(const treadle_rl_rows *rows, treadle_rl_rows_ch
   return TREADLE_OK;
 }
 
-/* Which of them each rank takes. */
-static treadle_status divide(const treadle_rl_workers *workers, const char *method,
-                             const treadle_rl_rows_choice *c, treadle_row_range *by_rank) {
+/* Tokens of each row, prompt and answer. */
+static treadle_status find_lengths(const treadle_rl_rows_choice *c, int64_t **lengths_p) {
   int64_t *lengths = treadle_alloc_array(c->count + 1, sizeof *lengths);
-  treadle_status status;
+  *lengths_p = lengths;
   if (!lengths) return treadle_fail(TREADLE_NO_MEMORY, "no memory for the lengths of %zu rows", c->count);
   for (size_t i = 0; i < c->count; i++) {
     const treadle_rl_made *sample = &c->batch->samples.items[c->rows[i]];
     lengths[i] = (int64_t)(sample->prompt->count + sample->count);
   }
-  status = workers->divide(workers->group.worker, method, lengths, (int64_t)c->count, by_rank);
-  treadle_free(lengths);
-  return status;
+  return TREADLE_OK;
 }
 
 treadle_status treadle_rl_call_rows(treadle_rl_workers *workers, const char *method,
                                     const treadle_rl_rows_choice *c, const char *const *names,
                                     size_t count) {
+  enum { NAMES = 16 };
   treadle_worker_group *group = &workers->group;
   const int ranks = treadle_worker_group_ranks(group);
+  const char *all[NAMES];
   treadle_row_range *by_rank = treadle_alloc_array((size_t)ranks, sizeof *by_rank);
-  const treadle_worker_rows rows = {.rows = {.batch = c->batch->columns,
-                                             .names = names,
-                                             .count = count,
-                                             .rows = c->rows,
-                                             .row_count = c->count},
-                                    .by_rank = by_rank};
+  treadle_worker_rows rows = {
+      .rows = {.batch = c->batch->columns, .names = all, .rows = c->rows, .row_count = c->count},
+      .by_rank = by_rank};
+  treadle_rl_rows_shares shares = {.method = method, .by_rank = by_rank};
+  int64_t *lengths = NULL;
+  bool forms = false;
   treadle_status status = TREADLE_OK;
+  assert(count < NAMES);
   if (!by_rank) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for the rows of %d ranks", ranks));
-  TRY(divide(workers, method, c, by_rank));
+  TRY(find_lengths(c, &lengths));
+  shares.lengths = lengths;
+  TRY(workers->divide(group->worker, method, lengths, (int64_t)c->count, by_rank, &shares.forward));
+  TRY(treadle_rl_balance(workers, c, &shares, &forms));
+  memcpy(all, names, count * sizeof *all);
+  if (forms) all[count++] = "micro_batch";
+  rows.rows.count = count;
   TRY(treadle_worker_group_call_rows(group, method, &workers->in, &rows, &workers->out));
 out:
+  if (forms) treadle_batch_remove(c->batch->columns, "micro_batch");
+  treadle_free(lengths);
   treadle_free(by_rank);
   return status;
 }

@@ -2,6 +2,7 @@
 #include "rl/loop.h"
 
 #include "base/alloc.h"
+#include "rl/coordinate_tokens.h"
 #include "rl/mini_batches.h"
 
 #include <math.h>
@@ -36,6 +37,7 @@ typedef struct mini {
   float *logprobs, *entropies;
   treadle_rl_mini_result sums; /* of those that had tokens */
   int64_t taken;               /* how many these are */
+  treadle_rl_tokens tokens;    /* of the first epoch */
   double kl;                   /* the sum of their mean KLs */
 } mini;
 
@@ -132,6 +134,7 @@ static void note(const mini *m) {
   if (m->update.entropies) treadle_rl_value(&m->ledger->values, "actor/entropy", sums->entropy / count);
   treadle_rl_value(&m->ledger->values, "actor/grad_norm", sums->grad_norm / count);
   treadle_rl_value(&m->ledger->values, "actor/lr", sums->lr);
+  treadle_rl_tokens_values(&m->tokens, &m->ledger->values);
 }
 
 static treadle_status take_memory(mini *m, size_t tokens) {
@@ -164,6 +167,7 @@ static treadle_status run_all(mini *m, treadle_rl_mini_result *last_p, bool *ski
   for (int64_t epoch = 0; epoch < s->rl.batches.epochs; epoch++) {
     TRY(treadle_rl_mini_order(b->samples.count, s->rl.batches.shuffle_mini_batch,
                               (uint64_t)s->training.seed, m->state->step, epoch, places));
+    m->workers->tokens = epoch == 0 ? &m->tokens : NULL;
     for (size_t first = 0; first < b->samples.count; first += (size_t)size, number++) {
       size_t count = b->samples.count - first < (size_t)size ? b->samples.count - first : (size_t)size;
       m->update.rows = (treadle_rl_rows){.batch = b, .samples = places + first, .count = count};
@@ -236,6 +240,8 @@ treadle_status treadle_rl_update_actor(treadle_rl *rl, treadle_rl_mini_result *l
   }
   keep(&m);
 out:
+  rl->workers.tokens = NULL;
+  treadle_rl_tokens_release(&m.tokens);
   treadle_free(m.logprobs);
   treadle_free(m.entropies);
   return status;

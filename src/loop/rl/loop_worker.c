@@ -100,7 +100,7 @@ treadle_status treadle_rl_settle_beside(void *worker, treadle_status status) {
 
 /* Those of the role whose method it is. A role beside the policy has an engine of its own. */
 static treadle_status divide(void *worker, const char *method, const int64_t *lengths, int64_t rows,
-                             treadle_row_range *by_rank) {
+                             treadle_row_range *by_rank, treadle_forward_options *forward_p) {
   const treadle_rl *rl = worker;
   const treadle_train_settings *s = rl->task.settings;
   const struct {
@@ -111,14 +111,14 @@ static treadle_status divide(void *worker, const char *method, const int64_t *le
                 {"update_critic", rl->critic.role, &s->critic.trained},
                 {"compute_rm_score", rl->reward_model.role, &s->reward.scored},
                 {"compute_ref_log_prob", rl->reference.role, &s->reference.frozen}};
-  treadle_forward_options forward = treadle_rl_forward_of(&s->actor, s, &rl->bounds, false);
+  *forward_p = treadle_rl_forward_of(&s->actor, s, &rl->bounds, false);
   for (size_t i = 0; i < sizeof beside / sizeof *beside; i++) {
     if (!beside[i].role || strcmp(method, beside[i].method) != 0) continue;
-    forward = treadle_rl_forward_of(beside[i].config, s, &rl->bounds, false);
+    *forward_p = treadle_rl_forward_of(beside[i].config, s, &rl->bounds, false);
     for (int64_t rank = 0; rank < rl->crew.ranks; rank++) by_rank[rank] = (treadle_row_range){0};
-    return treadle_tenant_divide(beside[i].role, lengths, rows, &forward, by_rank);
+    return treadle_tenant_divide(beside[i].role, lengths, rows, forward_p, by_rank);
   }
-  return treadle_actor_divide(rl->actor, lengths, rows, &forward, by_rank);
+  return treadle_actor_divide(rl->actor, lengths, rows, forward_p, by_rank);
 }
 
 /* ---- compute_log_prob, compute_ref_log_prob ----------------------------------------------------------------- */
@@ -325,4 +325,5 @@ void treadle_rl_open_workers(treadle_rl_workers *workers, treadle_group *group, 
   workers->group = (treadle_worker_group){.group = group, .methods = methods, .worker = run};
   workers->critics = (treadle_worker_group){.methods = methods, .worker = run};
   workers->divide = divide;
+  workers->balances = ((const treadle_rl *)run)->task.settings->rl.batches.balance_batch;
 }

@@ -15,10 +15,12 @@ typedef struct treadle_rl_workers {
   int relay_count;
   treadle_message in, out; /* of the call that is made */
   treadle_trace *trace;    /* what this rank records; NULL: nothing is */
-  /* Which rows each rank takes in calls of a method, by_rank [ranks], by their lengths; `worker` is the group's. NULL: no call has rows to
-   * train on. Local. */
+  /* Which rows each rank takes in calls of a method, by_rank [ranks], by their lengths, and how they go through the layers; `worker` is the
+   * group's. NULL: no call has rows to train on. Local. */
   treadle_status (*divide)(void *worker, const char *method, const int64_t *lengths, int64_t rows,
-                           treadle_row_range *by_rank);
+                           treadle_row_range *by_rank, treadle_forward_options *forward_p);
+  bool balances; /* rows are put in an order in which coordinates have about equal work */
+  struct treadle_rl_tokens *tokens; /* of calls that are made; NULL: nobody counts */
 } treadle_rl_workers;
 
 void treadle_rl_workers_release(treadle_rl_workers *workers);

@@ -91,7 +91,7 @@ typedef struct treadle_config_sampling {
 typedef struct treadle_config_batches {
   int64_t n_samples_per_prompt, mini_batch_size, epochs;
   int64_t mini_batch_samples; /* settled: those of mini_batch_size prompts */
-  bool shuffle_mini_batch, use_dynamic_bsz;
+  bool shuffle_mini_batch, use_dynamic_bsz, balance_batch;
   int64_t max_packing_token_size;
   int64_t staleness;
   int64_t rollout_dispatch_size; /* settled: of whole prompts; 0: all samples of a step */
@@ -312,7 +312,7 @@ typedef struct treadle_train_key {
 } treadle_train_key;
 
 enum {
-  TREADLE_TRAIN_KEYS = 37 + 94 + 4 + 11 + 24 + 11 + 9,
+  TREADLE_TRAIN_KEYS = 37 + 95 + 4 + 11 + 24 + 11 + 9,
   TREADLE_TRAIN_ALSO = 3,
   TREADLE_KEY_TEXT_BYTES = 192
 };

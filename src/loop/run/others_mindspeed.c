@@ -250,7 +250,7 @@ static const treadle_key_info rows[] = {
   {"rl_config.adv_estimator", "group_norm", "", HEARD, NULL},
   {"rl_config.advantage_whiten", "true", "", HEARD, NULL},
   {"rl_config.async_engine", "false", "", NONE, NULL},
-  {"rl_config.balance_batch", NULL, "", NONE, NULL},
+  {"rl_config.balance_batch", NULL, "", HEARD, NULL},
   {"rl_config.beta", "0.1", "", NONE, NULL},
   {"rl_config.blocking", "true", "", HEARD, NULL},
   {"rl_config.bucket_size", NULL, "", NONE, NULL},

@@ -458,7 +458,7 @@ static const treadle_key_info rows[] = {
   {"skip.rollout.enable", "false", "", LIMITED, NULL},
   {"skip.rollout_tq.enable", "false", "", LIMITED, NULL},
   {"skip_train", NULL, "", LIMITED, NULL},
-  {"trainer.balance_batch", "true", "", NONE, NULL},
+  {"trainer.balance_batch", "true", "", HEARD, NULL},
   {"trainer.checkpoint_callback_class", NULL, "", NONE, NULL},
   {"trainer.controller_nsight_options", NULL, "", NONE, NULL},
   {"trainer.critic_warmup", "0", "steps", HEARD, NULL},

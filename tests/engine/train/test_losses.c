@@ -1,6 +1,6 @@
 /* Losses of one rank: "ppo" is a loss of a caller's with its formula, bit for bit, where a row has more tokens than
  * there are logits at once, too; batches and losses that are refused, each by its name, row and numbers, after which the
- * trainer goes on. What tokens were drawn from: test_threads_kept.c. Ranks: test_threads_losses.c. */
+ * trainer goes on; micro batches that a column of the batch makes. What tokens were drawn from: test_threads_kept.c. Ranks: test_threads_losses.c. */
 #include "test.h"
 #include "train/loss_batch.h"
 
@@ -145,11 +145,75 @@ static void ppo_as_own(void **state) {
   check_own("hf:dtype=fp32", LONG);
 }
 
-/* ---- What is refused -------------------------------------------------------------------------------------- */
-
 static void remove_column(treadle_batch *batch, const char *name) {
   assert_ok(treadle_batch_remove(batch, name));
 }
+
+static treadle_status find(const scene *s, const treadle_batch *batch,
+                           const treadle_forward_options *forward, const treadle_loss_options *loss) {
+  treadle_loss found = TREADLE_INIT(treadle_loss);
+  return treadle_trainer_gradients(s->trainer, batch, forward, loss, NULL, &found);
+}
+
+/* ---- Micro batches by a column --------------------------------------------------------------------------- */
+
+static void add_micro_batches(treadle_batch *batch, const int64_t *numbers) {
+  const treadle_column column = {.struct_size = sizeof column,
+                                 .name = "micro_batch",
+                                 .type = TREADLE_COLUMN_INT64,
+                                 .width = 1,
+                                 .data = (void *)numbers};
+  assert_ok(treadle_batch_add(batch, &column));
+}
+
+static uint64_t digest_of(const scene *s, const treadle_batch *batch,
+                          const treadle_forward_options *forward) {
+  treadle_loss found = TREADLE_INIT(treadle_loss);
+  uint64_t digest = 0;
+  assert_ok(treadle_trainer_gradients(s->trainer, batch, forward, &loss_options[1], NULL, &found));
+  assert_ok(treadle_trainer_digest(s->trainer, &digest));
+  return digest;
+}
+
+/* Gradients have the bits of their micro batches: those of the column are those that the options make alone. */
+static void column_of_micro_batches(void **state) {
+  (void)state;
+  static const int64_t by_three[LOSS_ROWS] = {7, 7, 7, -1, -1, -1, 7, 7, 7, 8},
+                       all[LOSS_ROWS] = {5, 5, 5, 5, 5, 5, 5, 5, 5, 5}, uneven[LOSS_ROWS] = {0, 1, 1};
+  treadle_forward_options forward = loss_forward(&loss_options[1]), tokens = forward;
+  treadle_batch *batch;
+  scene s;
+  open_scene(&s, "hf:dtype=fp32");
+  assert_ok(loss_batch(SHORT, false, &batch));
+  const uint64_t three = digest_of(&s, batch, &forward);
+  forward.micro_batch_size = LOSS_ROWS;
+  const uint64_t ten = digest_of(&s, batch, &forward);
+  assert_true(three != ten);
+  tokens.micro_batch_size = 0;
+  tokens.max_tokens_per_micro = 100;
+  add_micro_batches(batch, by_three);
+  assert_true(digest_of(&s, batch, &tokens) == three);
+  assert_true(digest_of(&s, batch, &forward) == three);
+  remove_column(batch, "micro_batch");
+  add_micro_batches(batch, all);
+  assert_true(digest_of(&s, batch, &tokens) == ten);
+  tokens.max_tokens_per_micro = 52;
+  assert_refused("rows 0 to 9, micro_batch 5, have 81 tokens; at most 52 (max_tokens_per_micro)",
+                 find(&s, batch, &tokens, &loss_options[1]));
+  remove_column(batch, "micro_batch");
+  add_micro_batches(batch, uneven); /* 5; 24; 52 */
+  assert_true(digest_of(&s, batch, &tokens) != ten);
+  tokens.max_tokens_per_micro = 51;
+  assert_refused("rows 3 to 9, micro_batch 0, have 52 tokens; at most 51 (max_tokens_per_micro)",
+                 find(&s, batch, &tokens, &loss_options[1]));
+  forward.micro_batch_size = 6;
+  assert_refused("rows 3 to 9, micro_batch 0, are 7; at most 6 (micro_batch_size)",
+                 find(&s, batch, &forward, &loss_options[1]));
+  treadle_batch_destroy(batch);
+  close_scene(&s);
+}
+
+/* ---- What is refused -------------------------------------------------------------------------------------- */
 
 static void no_ids(treadle_batch *b) { remove_column(b, "ids"); }
 static void no_advantage(treadle_batch *b) { remove_column(b, "advantage"); }
@@ -185,6 +249,11 @@ static void one_id(treadle_batch *b) {
   const treadle_column ids = {
       .struct_size = sizeof ids, .name = "ids", .type = TREADLE_COLUMN_INT32, .width = 1};
   assert_ok(treadle_batch_add(b, &ids));
+}
+
+static void real_micro_batch(treadle_batch *b) {
+  static const double numbers[LOSS_ROWS] = {0};
+  assert_ok(rows_add_reals(b, "micro_batch", numbers));
 }
 
 static void ragged_advantage(treadle_batch *b) { retype(b, "advantage", TREADLE_COLUMN_FP64); }
@@ -239,6 +308,7 @@ static const struct wrong_batch {
     {wide_old, "column 'old_log_probs' is ragged fp64: ragged fp32 is needed"},
     {narrow_advantages, "column 'advantages' is ragged fp32: ragged fp64 is needed"},
     {ragged_advantage, "column 'advantage' is ragged fp64: fp64 is needed"},
+    {real_micro_batch, "column 'micro_batch' is fp64: int64 is needed"},
     {other_mask, "row 1: 2 of mask, and 1 ids"},
     {odd_mask, "row 2: mask[1] is 2; 0 or 1"},
     {other_ref, "row 1: 2 of ref_log_probs, and 1 ids"},
@@ -279,12 +349,6 @@ static treadle_loss_options spoilt(const treadle_loss_options *by) {
   if (by->importance_cap != 0) l.importance_cap = by->importance_cap;
   if (by->kl_coef != 0) l.kl_coef = by->kl_coef;
   return l;
-}
-
-static treadle_status find(const scene *s, const treadle_batch *batch,
-                           const treadle_forward_options *forward, const treadle_loss_options *loss) {
-  treadle_loss found = TREADLE_INIT(treadle_loss);
-  return treadle_trainer_gradients(s->trainer, batch, forward, loss, NULL, &found);
 }
 
 static void refused_batches(void **state) {
@@ -407,8 +471,9 @@ static void refused_out(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(ppo_as_own), cmocka_unit_test(refused_batches),
-                                     cmocka_unit_test(refused_losses), cmocka_unit_test(refused_values),
-                                     cmocka_unit_test(refused_out)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(ppo_as_own),      cmocka_unit_test(column_of_micro_batches),
+      cmocka_unit_test(refused_batches), cmocka_unit_test(refused_losses),
+      cmocka_unit_test(refused_values),  cmocka_unit_test(refused_out)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
