@@ -154,6 +154,10 @@ refuses() {
 refuses "asks for 4 slots, and the run has 3 ranks beside the controller: start 5 processes" 4 "$pools" "$apart"
 refuses "Actor is in pool 'policy' with RefPolicy: where Actor and Rollout have two pools, these have no other role" 5 "$pools" 'mapping={Actor: policy, Rollout: critic, RefPolicy: policy, Critic: policy}'
 refuses 'asks for 2 slots, and the run has 1 rank beside the controller: start 3 processes' 2 'resource_pools={policy: [1], critic: [1]}' "$apart"
+uneven='resource_pools={policy: [3], critic: [1]}'
+refuses 'start 5 processes, with --nodes 4,1$' 4 "$uneven" "$apart" --nodes 3,1
+refuses 'free are: 2 on node 0, 2 on node 1; they fit with --nodes 4,1, where the controller is on the first node' 5 "$uneven" "$apart" --nodes 3,2
+refuses 'they fit with --nodes 1,3,1, where' 5 "$uneven" "$apart" --nodes 2,2,1
 two='resource_pools={actor: [2], rollout: [2]}' alone='mapping={Actor: actor, Rollout: rollout}' plain=(rl_config.adv_estimator=group_norm)
 keys=("${keys[@]/use_kl_in_reward=true/use_kl_in_reward=false}")
 refuses 'the run has a role Critic, and Actor and Rollout have two pools: map it to another one' 5 "$two" "$alone"

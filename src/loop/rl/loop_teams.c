@@ -142,10 +142,26 @@ static int64_t slots_of(const treadle_config_pools *asked) {
 static treadle_status check_count(const treadle_rl_task *task, const treadle_rl_crew *whole) {
   const treadle_config_pools *asked = task->config->pools;
   const int64_t slots = slots_of(asked);
+  const int nodes = whole->group ? treadle_group_node_count(whole->group) : 1;
+  char sizes[200];
   if (slots == whole->ranks - 1) return TREADLE_OK;
-  REFUSE("%s: %s asks for %s, and the run has %s beside the controller: start %lld processes",
+  const bool names = treadle_rl_name_nodes(asked, nodes, sizes, sizeof sizes);
+  REFUSE("%s: %s asks for %s, and the run has %s beside the controller: start %lld processes%s%s",
          task->config->file, asked->place, treadle_text_of_count(slots, "slot"),
-         treadle_text_of_count(whole->ranks - 1, "rank"), (long long)slots + 1);
+         treadle_text_of_count(whole->ranks - 1, "rank"), (long long)slots + 1,
+         names ? ", with --nodes " : "", names ? sizes : "");
+}
+
+/* Pools that are refused on the nodes of this run may fit on as many others. */
+static treadle_status say_nodes(const treadle_rl_task *task, const treadle_rl_crew *whole,
+                                treadle_status status) {
+  const treadle_config_pools *asked = task->config->pools;
+  char sizes[200];
+  if (status != TREADLE_REFUSED || slots_of(asked) != whole->ranks - 1 ||
+      !treadle_rl_name_nodes(asked, treadle_group_node_count(whole->group), sizes, sizeof sizes))
+    return status;
+  return treadle_fail(status, "%s; they fit with --nodes %s, where the controller is on the first node",
+                      treadle_error_message(), sizes);
 }
 
 static treadle_status place_teams(treadle_rl_teams *t, const treadle_rl_task *task,
@@ -344,6 +360,7 @@ treadle_status treadle_rl_teams_find(treadle_rl_teams *t, const treadle_rl_task 
   }
   status = place_teams(t, task, whole, &key);
   if (!status) status = check_nodes(t, whole);
+  if (status) status = say_nodes(task, whole, status);
   if (!status) status = unite_policy(t, &key);
   if (!status) status = check_run(t, task);
   TRY(treadle_rl_agree(whole, status));

@@ -73,4 +73,10 @@ treadle_status treadle_rl_teams_explain(const treadle_rl_teams *teams, int team,
 /* What went between processes so far. */
 void treadle_rl_teams_traffic(const treadle_rl_teams *teams, treadle_rl_traffic *traffic_p);
 
+/* ---- loop_nodes.c ---- */
+
+/* "4,1": how many processes each node of this number may have for these pools, the controller among those of the first. False: for one node, and where
+ * nothing fits. */
+bool treadle_rl_name_nodes(const struct treadle_config_pools *asked, int nodes, char *text, size_t room);
+
 #endif
