@@ -144,6 +144,17 @@ for rank in 0 1 2 3 4; do
 done
 grep -q '^stopped: ' "$folder/out.0" || { cat "$folder/out.0"; fail "it does not say that it stopped"; }
 
+# A rank that does not come to the meeting is named.
+for rank in 0 1; do
+  "$TREADLE" train examples/ppo-demo.yaml "${keys[@]}" "$pools" "$apart" --nodes 3,2 --meet 127.77.0.1:7000 --job missing --rank $rank --ranks 5 --timeout 0.5 \
+    >/dev/null 2>"$folder/err.$rank" &
+  pids[rank]=$!
+done
+for rank in 0 1; do
+  ! wait "${pids[rank]}" || fail "rank $rank goes on without others"
+  grep -q 'rank 2, 3, 4 did not come in time' "$folder/err.$rank" || { cat "$folder/err.$rank"; fail "rank $rank does not name those that are missing"; }
+done
+
 # refuses WORDS RANKS ARGUMENTS
 refuses() {
   local words=$1 ranks=$2
