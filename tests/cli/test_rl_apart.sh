@@ -129,10 +129,10 @@ dies() {
   wait "${pids[$1]}" || true
   grep -Eq -- "$2" "$folder/err.$((1 - ($1 > 0)))" || { cat "$folder"/err.*; fail "no '$2'"; }
 }
-dies 2 "rank 2 \(node 0\) of ActorRollout, RefPolicy \(pool 'policy'\) is lost in [a-z_]+: "
-dies 4 "rank 4 \(node 1\) of Critic \(pool 'critic'\) is lost in [a-z_]+: "
-dies 1 "rank 1 \(node 0\) of ActorRollout, RefPolicy \(pool 'policy'\) is lost in [a-z_]+: .*silent" STOP
-dies 0 'rank 0 \(node 0\) is lost: '
+dies 2 "rank 2 \(ActorRollout, RefPolicy, pool 'policy', node 0\) is lost in [a-z_]+: "
+dies 4 "rank 4 \(Critic, pool 'critic', node 1\) is lost in [a-z_]+: "
+dies 1 "rank 1 \(ActorRollout, RefPolicy, pool 'policy', node 0\) is lost in [a-z_]+: .*silent" STOP
+dies 0 'rank 0 \(controller, node 0\) is lost in [a-z_]+: '
 
 # The controller alone is asked to stop: all end after the step at hand.
 begin

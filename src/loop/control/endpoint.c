@@ -23,7 +23,8 @@ static double beat_of(const treadle_endpoint *e) {
 void treadle_endpoint_lose(treadle_endpoint *e, int rank, const char *why) {
   treadle_endpoint_peer *peer = &e->peers[rank];
   pthread_mutex_lock(&e->lock);
-  const bool news = !peer->lost, left = peer->left;
+  const bool news = !peer->lost;
+  const treadle_endpoint_letter *bye = peer->bye;
   peer->lost = true;
   treadle_wire_close(&peer->out, false);
   treadle_endpoint_forget(peer);
@@ -31,7 +32,15 @@ void treadle_endpoint_lose(treadle_endpoint *e, int rank, const char *why) {
   treadle_wire_close(&peer->in, false);
   treadle_endpoint_drop(peer->letter);
   peer->letter = NULL;
-  if (news) e->options.lost(e->options.context, rank, left ? "it has left" : why);
+  if (!news) return;
+  treadle_endpoint_loss loss = {.left = bye != NULL, .why = bye ? "it has left" : why};
+  char said[TREADLE_GROUP_MESSAGE];
+  if (bye && bye->head.status) {
+    snprintf(said, sizeof said, "%.*s", (int)bye->length, bye->bytes);
+    loss.status = (treadle_status)bye->head.status;
+    loss.why = said;
+  }
+  e->options.lost(e->options.context, rank, &loss);
 }
 
 /* ---- Guests ---- */

@@ -371,8 +371,7 @@ treadle_status treadle_rl_open(treadle_rl *rl) {
   TRY(treadle_rl_agree(whole, open_roles(rl, &options)));
   rl->stages = stages_of(rl);
   treadle_rl_open_workers(&rl->workers, rl->crew.ranks > 1 ? rl->crew.group : NULL, rl);
-  TRY(treadle_rl_agree(whole,
-                       treadle_rl_teams_open(&rl->teams, &rl->task, whole, &rl->workers, &rl->stages)));
+  treadle_rl_teams_open(&rl->teams, whole, &rl->workers, &rl->stages);
 out:
   return status;
 }

@@ -300,10 +300,9 @@ treadle_status treadle_rl_stage_hear(treadle_rl_stages *s, treadle_rl_stage_numb
   treadle_future *rows = s->all[stage].rows, *answer = s->all[stage].answer;
   treadle_batch *made = NULL;
   treadle_status status;
-  treadle_future_wait_with(rows, s->teams->all, s->teams->all_count);
-  TRY(treadle_future_wait(rows));
+  TRY(treadle_future_wait_or_leave(rows));
   const int64_t before = relay->crew->books.row_bytes;
-  treadle_future_wait_with(answer, s->teams->all, s->teams->all_count);
+  TRY(treadle_future_wait_or_leave(answer));
   TRY(treadle_future_take_of(answer, 0, NULL, 0, &made));
   relay->carried += relay->crew->books.row_bytes - before;
   treadle_message m = treadle_worker_relay_unpack(made, 0);

@@ -53,8 +53,9 @@ static uint64_t device_bytes(void *run) {
 }
 
 static void before(void *run, const char *method) {
-  const treadle_rl *rl = run;
+  treadle_rl *rl = run;
   const char *role = role_of(method);
+  rl->teams.doing = method;
   if (role) treadle_trace_begin(rl->workers.trace, role, method, device_bytes(run));
 }
 
