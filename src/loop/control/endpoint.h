@@ -116,6 +116,7 @@ typedef struct treadle_endpoint {
   int guest_count;
   struct pollfd *polls; /* the thread's alone */
   int wake;             /* an eventfd */
+  bool breaks; /* a connection of a rank has, and what it said last may still come: the thread's alone */
   atomic_bool stop;
   pthread_t thread;
   bool runs;
