@@ -378,7 +378,8 @@ treadle_status treadle_crew_open(treadle_group *group, const treadle_worker_clas
  * controller is lost. TREADLE_STATE: this is the controller. */
 treadle_status treadle_crew_serve(treadle_crew *crew);
 /* Of the controller: the others stop serving, when they have done what they were called to do. `status` is what the run
- * has come to; the present treadle_error_message() goes with it. */
+ * has come to; the present treadle_error_message() goes with it. Of another rank: what it leaves for, which the
+ * controller is told when it closes the crew. */
 void treadle_crew_end(treadle_crew *crew, treadle_status status);
 /* Destroys the crew and its workers on this rank. If the controller has not ended it before, this ends it with
  * TREADLE_OK. What it still has of futures and treadle_workers must be destroyed all the same: they give TREADLE_STATE.

@@ -162,7 +162,10 @@ class TestPools(ranks.Folder, unittest.TestCase):
         self.assertEqual([len(pool["ranks"]) for pool in found["pools"]], [32, 16, 8])
         self.assertEqual(found["pools"][1]["nodes"], [4, 5])
         self.assertEqual(found["ranks"][55]["roles"], ["RewardModel"])
+        self.assertIsNone(found["train"])
         self.check(s4, ["resource_pools.critic=[4, 1]"], [9] * 8)
+        found = self.check(s4, ["resource_pools={actor_rollout: [3], critic: [1], reward: [2]}"], [3, 3])
+        self.assertEqual(found["train"], {"processes": 7, "nodes": [4, 3]})
         self.check(s4, [], [])
         with self.assertRaisesRegex(treadle.Refused, "Total available slots 48 is less than total desired slots 56"):
             treadle.config.pools(s4, nodes=[8] * 6)

@@ -182,12 +182,12 @@ class TestTrain(Runs):
 
     def test_actor_dies(self):
         err = self.dies(2, r"rank 2 of ActorRollout, RefPolicy \(pool 'policy'\)")
-        lost = r"rank 2 \(node 0\) of ActorRollout, RefPolicy \(pool 'policy'\) is lost in "
+        lost = r"rank 2 \(ActorRollout, RefPolicy, pool 'policy', node 0\) is lost in "
         self.assertRegex(err, "treadle train: .*" + lost)
 
     def test_controller_dies(self):
         err = self.dies(0, r"rank 0 \(the controller\)")
-        self.assertIn("rank 0 (node 0) is lost", err)
+        self.assertIn("rank 0 (controller, node 0) is lost", err)
 
     def test_command_dies(self):
         driver = self.start_long(*POOLS)
@@ -195,7 +195,7 @@ class TestTrain(Runs):
         status, _, err = self.ended(driver)
         self.assertEqual(status, 1)
         self.assertRegex(err, r"rank 4 of Critic \(pool 'critic'\), node .*, was ended by SIGKILL")
-        self.assertRegex(err, r"rank 4 \(node 0\) of Critic \(pool 'critic'\) is lost in ")
+        self.assertRegex(err, r"rank 4 \(Critic, pool 'critic', node 0\) is lost in ")
 
     def test_stopped(self):
         """With a checkpoint of the last step, from which it goes on."""

@@ -9,6 +9,7 @@ docs/config.md says which keys count. Nothing of the other project is imported."
 
 from __future__ import annotations
 
+import collections
 import ctypes
 import os
 import typing
@@ -70,7 +71,7 @@ def read(path: str | os.PathLike[str], overrides: typing.Iterable[str] = ()) -> 
 def pools(
     path: str | os.PathLike[str], overrides: typing.Iterable[str] = (), nodes: typing.Sequence[int] = ()
 ) -> dict[str, typing.Any]:
-    """Which role of a configuration gets which ranks and nodes, as dict(slots, controller, pools, ranks): what
+    """Which role of a configuration gets which ranks and nodes, as dict(slots, controller, train, pools, ranks): what
     `treadle pools FILE --json` prints. docs/pools.md says which keys count.
 
     nodes: the slots of each node; none: one node with as many as the pools ask for. overrides: texts
@@ -86,9 +87,22 @@ def pools(
     return {
         "slots": info.slots,
         "controller": info.controller,
+        "train": _needs(found, ranks, info.first_rank),
         "pools": found,
         "ranks": [ranks[rank] for rank in sorted(ranks)],
     }
+
+
+def _needs(
+    found: list[dict[str, typing.Any]], ranks: dict[int, dict[str, typing.Any]], alone: int
+) -> dict[str, typing.Any] | None:
+    """The processes of treadle.train, and how many each node has; None: it refuses a pool on several nodes."""
+    if any(len(pool["nodes"]) > 1 for pool in found):
+        return None
+    by_node = collections.Counter(ranks[rank]["node"] for rank in sorted(ranks))
+    nodes = list(by_node.values())  # in the order of the ranks, which stand node after node
+    nodes[0] += alone  # the controller, if it works alone
+    return {"processes": sum(nodes), "nodes": nodes}
 
 
 class Entry(typing.NamedTuple):

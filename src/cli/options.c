@@ -114,6 +114,7 @@ static const option_row rows[] = {
   {"nodes", "N|A,B,...|auto", "N: divide the ranks into N nodes of equal size, in rank order; A,B,...: into nodes of these sizes; auto: each machine is a node (default: auto)",
    TEXT, AT(switching.nodes), TREADLE_IN_SWITCH | TREADLE_IN_TRAIN, 0, 0, {0}, NULL, 0},
   {"timeout", "SECONDS", "seconds that a rank waits for the other ranks before the switch fails (default: 60)", SECONDS, AT(switching.timeout_seconds), TREADLE_IN_SWITCH, 0, 0, {0}, NULL, 0},
+  {"timeout", "SECONDS", "with --meet: seconds that the ranks wait for each other to come (default: 600)", SECONDS, AT(switching.timeout_seconds), TREADLE_IN_TRAIN, 0, 0, {0}, NULL, 0},
   {"check", "", "compare every byte of the weights in both layouts; --check=prove also makes mistakes on purpose, and fails unless each one is detected",
    WORD, AT(switching.check), TREADLE_IN_SWITCH, 0, 0, {"off", "on", "prove", NULL}, "on", 0},
   {"check", "", "compare the values and files of a run's checkpoints with their digests.json; DIR is the run's folder or one global_step_K", WORD, AT(inspect.check), TREADLE_IN_INSPECT, 0, 0, {"off", "on", NULL}, "on", 0},

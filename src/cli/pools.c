@@ -16,6 +16,32 @@ static void release(treadle_pools_table *table) {
   treadle_rl_pools_destroy(table->pools);
   free(table->rows);
   free(table->slots);
+  free(table->train.by_node);
+}
+
+/* A process for each slot, and one more for a controller that works alone: on the first node. */
+static treadle_status count_processes(treadle_pools_table *table) {
+  treadle_pools_train *train = &table->train;
+  train->by_node = calloc((size_t)table->all.nodes, sizeof *train->by_node);
+  if (!train->by_node) return treadle_fail(TREADLE_NO_MEMORY, "no memory for a table of nodes");
+  train->spread = -1;
+  for (int32_t s = 0; s < table->all.slots; s++) { /* node after node */
+    const treadle_pools_slot *row = &table->slots[s];
+    if (!s || row->slot.node != row[-1].slot.node) train->nodes++;
+    train->by_node[train->nodes - 1]++;
+  }
+  for (int32_t p = table->all.count - 1; p >= 0; p--) {
+    int32_t nodes = 0;
+    for (int32_t s = 0, last = -1; s < table->all.slots; s++) {
+      if (table->slots[s].pool != p || table->slots[s].slot.node == last) continue;
+      last = table->slots[s].slot.node;
+      nodes++;
+    }
+    if (nodes > 1) train->spread = p;
+  }
+  train->by_node[0] += table->all.first_rank;
+  train->processes = table->all.slots + table->all.first_rank;
+  return TREADLE_OK;
 }
 
 static treadle_status fill(treadle_pools_table *table, const treadle_train_config *config,
@@ -42,6 +68,7 @@ static treadle_status fill(treadle_pools_table *table, const treadle_train_confi
     treadle_progress("the bytes of pool %s", row->pool.name);
     TRY(treadle_rl_pools_foresee(table->pools, config, &options, i, &row->bytes, &row->is_known));
   }
+  TRY(count_processes(table));
 out:
   treadle_progress_end();
   return status;

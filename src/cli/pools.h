@@ -16,11 +16,21 @@ typedef struct treadle_pools_slot {
   int32_t pool;
 } treadle_pools_slot;
 
+/* What treadle train needs for these pools on these nodes. */
+typedef struct treadle_pools_train {
+  int32_t
+      spread; /* the first pool that is on several nodes, where treadle train wants it on one; -1: none is */
+  int64_t processes; /* the controller among them */
+  int64_t *by_node;  /* [nodes] on each node that has any */
+  int32_t nodes;
+} treadle_pools_train;
+
 typedef struct treadle_pools_table {
   treadle_rl_pools *pools;
   treadle_rl_pools_info all;
   treadle_pools_row *rows;   /* [all.count] */
   treadle_pools_slot *slots; /* [all.slots] by number */
+  treadle_pools_train train;
 } treadle_pools_table;
 
 /* One JSON object. */

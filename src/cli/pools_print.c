@@ -47,11 +47,26 @@ static void print_pool(treadle_json_out *out, const treadle_pools_table *table, 
   treadle_json_out_close(out, '}');
 }
 
+/* null: it refuses them. */
+static void print_train(treadle_json_out *out, const treadle_pools_train *train) {
+  if (train->spread >= 0) {
+    treadle_json_out_text(out, "train", NULL);
+    return;
+  }
+  treadle_json_out_open(out, "train", '{');
+  treadle_json_out_int(out, "processes", train->processes);
+  treadle_json_out_open(out, "nodes", '[');
+  for (int32_t i = 0; i < train->nodes; i++) treadle_json_out_int(out, NULL, train->by_node[i]);
+  treadle_json_out_close(out, ']');
+  treadle_json_out_close(out, '}');
+}
+
 void treadle_pools_print_json(const treadle_pools_table *table) {
   treadle_json_out out = {.file = stdout};
   treadle_json_out_open(&out, NULL, '{');
   treadle_json_out_int(&out, "slots", table->all.slots);
   treadle_json_out_int(&out, "controller", table->all.controller);
+  print_train(&out, &table->train);
   treadle_json_out_open(&out, "pools", '[');
   for (int32_t i = 0; i < table->all.count; i++) print_pool(&out, table, i);
   treadle_json_out_close(&out, ']');
@@ -176,6 +191,21 @@ static void print_nodes(const treadle_pools_table *table) {
   }
 }
 
+/* --nodes of treadle train counts processes, and not slots. */
+static void print_processes(const treadle_pools_table *table) {
+  const treadle_pools_train *train = &table->train;
+  if (train->spread >= 0) {
+    printf("\ntreadle train: refuses them: pool '%s' is on several nodes, and in this version a role is on "
+           "one\n",
+           treadle_text_shown(table->rows[train->spread].pool.name));
+    return;
+  }
+  printf("\ntreadle train: %lld process%s", (long long)train->processes, train->processes == 1 ? "" : "es");
+  for (int32_t i = 0; train->nodes > 1 && i < train->nodes; i++)
+    printf("%s%lld", i ? "," : ", --nodes ", (long long)train->by_node[i]);
+  printf("%s\n", table->all.first_rank ? "; the controller is one more on the first node" : "");
+}
+
 treadle_status treadle_pools_print_text(const treadle_pools_table *table, bool has_nodes) {
   const treadle_rl_pools_info *all = &table->all;
   bool is_known = true;
@@ -189,6 +219,7 @@ treadle_status treadle_pools_print_text(const treadle_pools_table *table, bool h
   if (!print_pools(table)) return treadle_fail(TREADLE_NO_MEMORY, "no memory for a table of pools");
   printf("\n");
   print_nodes(table);
+  print_processes(table);
   if (!is_known)
     printf("\nbytes -: there is no model (actor_config.model), or a role whose bytes cannot be foreseen "
            "yet\n");

@@ -56,14 +56,16 @@ treadle_start treadle_run_command_resume(const treadle_run_arguments *a, const c
 /* Ranks may be on several nodes where the command has options of how they meet. */
 static treadle_status start(treadle_session *session, const treadle_run_command *command,
                             const treadle_arguments *a) {
-  const treadle_launch_options launch = {.meet = a->switching.meet,
-                                         .job = a->switching.job,
-                                         .nodes = a->switching.nodes,
-                                         .rank = a->ranks.rank,
-                                         .ranks = a->ranks.count,
-                                         .seconds = 600};
+  const double seconds = 600;
+  const treadle_launch_options launch = {
+      .meet = a->switching.meet,
+      .job = a->switching.job,
+      .nodes = a->switching.nodes,
+      .rank = a->ranks.rank,
+      .ranks = a->ranks.count,
+      .seconds = a->switching.timeout_seconds > 0 ? a->switching.timeout_seconds : seconds};
   treadle_status status;
-  TRY(treadle_session_start_by(session, command->name, command->nodes ? &launch : NULL, 600));
+  TRY(treadle_session_start_by(session, command->name, command->nodes ? &launch : NULL, seconds));
   if (command->nodes)
     TRY(treadle_session_agree(session,
                               treadle_group_choose_net(session->group, a->switching.net ? "ucx" : "tcp")));

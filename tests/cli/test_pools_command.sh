@@ -24,7 +24,7 @@ row() { sed -n "s/^ *$1  *//p" "$folder/out" | head -1; }
 list() { seq -s ', ' "$1" "$2"; }
 wanted() {
   local rank node role
-  printf '{\n  "slots": 56,\n  "controller": 0,\n  "pools": [\n'
+  printf '{\n  "slots": 56,\n  "controller": 0,\n  "train": null,\n  "pools": [\n'
   printf '    {"name": "actor_rollout", "ranks": [%s], "nodes": [0, 1, 2, 3], "roles": ["ActorRollout"], "bytes": null},\n' "$(list 1 32)"
   printf '    {"name": "critic", "ranks": [%s], "nodes": [4, 5], "roles": ["Critic"], "bytes": null},\n' "$(list 33 48)"
   printf '    {"name": "reward", "ranks": [%s], "nodes": [6], "roles": ["RewardModel"], "bytes": null}],\n' "$(list 49 56)"
@@ -129,6 +129,24 @@ pools "$demo" cluster.component_placement.actor=4-7 cluster.component_placement.
 refused "slot 7 is out of range: there are 4, 0 to 3" pools "$demo" cluster.component_placement.actor=4-7 cluster.component_placement.rollout=0-3 --nodes 4,
 
 # ---- treadle train ----
+# What it needs has a place for the controller, too; the figures are those with which test_rl_apart runs it.
+ppo=("$TREADLE_SOURCE/examples/ppo-demo.yaml" 'mapping={ActorRollout: policy, Critic: critic}' actor_config.tensor_model_parallel_size=1
+  "actor_config.model=$TREADLE_SOURCE/examples/sequence/policy" "critic_config.model=$TREADLE_SOURCE/examples/sequence/policy"
+  "megatron_training.tokenizer_name_or_path=$TREADLE_SOURCE/examples/sequence")
+# needs WORDS JSON ARGUMENTS
+needs() {
+  local words=$1 json=$2
+  shift 2
+  pools "${ppo[@]}" "$@"
+  grep -qxF "treadle train: $words" "$folder/out" || { cat "$folder/out"; fail "$*: not '$words'"; }
+  pools "${ppo[@]}" "$@" --json
+  tr -d '\n ' <"$folder/out" | grep -qF "\"train\":$json," || { cat "$folder/out"; fail "$*: not $json"; }
+}
+needs '5 processes, --nodes 4,1; the controller is one more on the first node' '{"processes":5,"nodes":[4,1]}' 'resource_pools={policy: [3], critic: [1]}' --nodes 3,1
+needs '5 processes, --nodes 4,1; the controller is one more on the first node' '{"processes":5,"nodes":[4,1]}' 'resource_pools={policy: [3], critic: [1]}' --nodes 3,8
+needs '5 processes; the controller is one more on the first node' '{"processes":5,"nodes":[5]}' 'resource_pools={policy: [3], critic: [1]}'
+needs '2 processes' '{"processes":2,"nodes":[2]}' 'resource_pools={all: [2]}' 'mapping={ActorRollout: all, Critic: all}'
+needs "refuses them: pool 'policy' is on several nodes, and in this version a role is on one" null 'resource_pools={policy: [2, 2], critic: [1]}' --nodes 2,3
 refused "says 2 pools, the first two 'policy' and 'judge': --plan foresees one pool that has all roles" train "$demo" "${two[@]}" --plan --ranks 8
 refused "pool 'policy' has 8 slots, and the run has 4 ranks: start 8" train "$demo" "resource_pools={policy: [8]}" "mapping={ActorRollout: policy}" --plan --ranks 4
 "$TREADLE" data sequence --out "$folder/data" --seed 1 >/dev/null

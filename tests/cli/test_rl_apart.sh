@@ -151,10 +151,10 @@ dies() {
   wait "${pids[$1]}" || true
   grep -Eq -- "$2" "$folder/err.$((1 - ($1 > 0)))" || { cat "$folder"/err.*; fail "no '$2'"; }
 }
-dies 2 "rank 2 \(node 0\) of ActorRollout, RefPolicy \(pool 'policy'\) is lost in [a-z_]+: "
-dies 4 "rank 4 \(node 1\) of Critic \(pool 'critic'\) is lost in [a-z_]+: "
-dies 1 "rank 1 \(node 0\) of ActorRollout, RefPolicy \(pool 'policy'\) is lost in [a-z_]+: .*silent" STOP
-dies 0 'rank 0 \(node 0\) is lost: '
+dies 2 "rank 2 \(ActorRollout, RefPolicy, pool 'policy', node 0\) is lost in [a-z_]+: "
+dies 4 "rank 4 \(Critic, pool 'critic', node 1\) is lost in [a-z_]+: "
+dies 1 "rank 1 \(ActorRollout, RefPolicy, pool 'policy', node 0\) is lost in [a-z_]+: .*silent" STOP
+dies 0 'rank 0 \(controller, node 0\) is lost in [a-z_]+: '
 
 # The controller alone is asked to stop: all end after the step at hand.
 begin
@@ -166,6 +166,17 @@ for rank in 0 1 2 3 4; do
 done
 grep -q '^stopped: ' "$folder/out.0" || { cat "$folder/out.0"; fail "it does not say that it stopped"; }
 
+# A rank that does not come to the meeting is named.
+for rank in 0 1; do
+  "$TREADLE" train examples/ppo-demo.yaml "${keys[@]}" "$pools" "$apart" --nodes 3,2 --meet 127.77.0.1:7000 --job missing --rank $rank --ranks 5 --timeout 0.5 \
+    >/dev/null 2>"$folder/err.$rank" &
+  pids[rank]=$!
+done
+for rank in 0 1; do
+  ! wait "${pids[rank]}" || fail "rank $rank goes on without others"
+  grep -q 'rank 2, 3, 4 did not come in time' "$folder/err.$rank" || { cat "$folder/err.$rank"; fail "rank $rank does not name those that are missing"; }
+done
+
 # refuses WORDS RANKS ARGUMENTS
 refuses() {
   local words=$1 ranks=$2
@@ -176,6 +187,10 @@ refuses() {
 refuses "asks for 4 slots, and the run has 3 ranks beside the controller: start 5 processes" 4 "$pools" "$apart"
 refuses "Rollout is in pool 'critic' with Critic: where Actor and Rollout have two pools, other roles may be with Actor" 5 "$pools" 'mapping={Actor: policy, Rollout: critic, RefPolicy: policy, Critic: critic}'
 refuses 'asks for 2 slots, and the run has 1 rank beside the controller: start 3 processes' 2 'resource_pools={policy: [1], critic: [1]}' "$apart"
+uneven='resource_pools={policy: [3], critic: [1]}'
+refuses 'start 5 processes, with --nodes 4,1$' 4 "$uneven" "$apart" --nodes 3,1
+refuses 'free are: 2 on node 0, 2 on node 1; they fit with --nodes 4,1, where the controller is on the first node' 5 "$uneven" "$apart" --nodes 3,2
+refuses 'they fit with --nodes 1,3,1, where' 5 "$uneven" "$apart" --nodes 2,2,1
 two='resource_pools={actor: [2], rollout: [2]}' alone='mapping={Actor: actor, Rollout: rollout}' plain=(rl_config.adv_estimator=group_norm)
 keys=("${keys[@]/use_kl_in_reward=true/use_kl_in_reward=false}")
 refuses 'the KV cache has the size of generate_config.kv_memory in this version' 5 "$two" "$alone" "${plain[@]}" generate_config.device_memory=1GiB

@@ -16,6 +16,11 @@ void treadle_thread_watch(treadle_watcher call, void *context) {
 
 bool treadle_thread_is_watched(void) { return watch.call; }
 
+treadle_watcher treadle_thread_watcher(void **context_p) {
+  *context_p = watch.context;
+  return watch.call;
+}
+
 void treadle_thread_ask_soon(void) { watch.next = 0; }
 
 treadle_status treadle_thread_ask(const char *doing) {

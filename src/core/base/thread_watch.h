@@ -8,6 +8,8 @@
 #define TREADLE_ASK_EVERY 20e-3 /* seconds */
 
 bool treadle_thread_is_watched(void);
+/* Who watches now, and with what: for who watches beside it. NULL: nobody. */
+treadle_watcher treadle_thread_watcher(void **context_p);
 /* TREADLE_CANCELLED where this thread's watcher says so; `doing` lives as long as the program. It is asked every TREADLE_ASK_EVERY seconds at
  * most, however often this is called; after it has said so, at every call. */
 treadle_status treadle_thread_ask(const char *doing);

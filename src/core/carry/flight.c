@@ -38,8 +38,8 @@ static treadle_status turn(treadle_carry *c, double *deadline, const char *what)
   const double now = treadle_clock_seconds();
   if (*deadline == 0) *deadline = now + c->group->timeout_seconds;
   if (now > *deadline)
-    TRY(treadle_fail(TREADLE_TIMEOUT, "rank %d: its device has not done %s in %.1f s", c->group->rank, what,
-                     c->group->timeout_seconds));
+    TRY(treadle_fail(TREADLE_TIMEOUT, "rank %d: its device has not done %s in %.1f s",
+                     treadle_group_called(c->group, c->group->rank), what, c->group->timeout_seconds));
   sched_yield();
 out:
   return status;

@@ -47,9 +47,9 @@ static treadle_net_head head_of(const treadle_carry *c, const treadle_traffic_me
 
 treadle_status treadle_net_refuse(const treadle_carry *c, const treadle_traffic_message *m,
                                   const char *what) {
-  return treadle_fail(TREADLE_PEER,
-                      "net: a message of %" PRId64 " bytes from rank %d on node %d, in wave %d, %s",
-                      m->bytes, m->peer, (int)c->group->nodes->of[m->peer], m->wave, what);
+  return treadle_fail(
+      TREADLE_PEER, "net: a message of %" PRId64 " bytes from rank %d on node %d, in wave %d, %s", m->bytes,
+      treadle_group_called(c->group, m->peer), (int)c->group->nodes->of[m->peer], m->wave, what);
 }
 
 treadle_status treadle_net_head_check(const treadle_carry *c, const treadle_traffic_message *m,
@@ -94,7 +94,8 @@ static treadle_status with_node(const treadle_carry *c, const treadle_net_flow *
   const int peer = flow->traffic.messages[number].peer;
   return status != TREADLE_PEER
              ? status
-             : treadle_fail_in(status, "rank %d on node %d: ", peer, (int)c->group->nodes->of[peer]);
+             : treadle_fail_in(status, "rank %d on node %d: ", treadle_group_called(c->group, peer),
+                               (int)c->group->nodes->of[peer]);
 }
 
 /* ---- Sending ---- */
@@ -375,7 +376,8 @@ static treadle_status wait_on(net_wait *w) {
   TRY(treadle_group_look(c->group, peer, w->what));
   if (now > w->deadline)
     status = treadle_fail(TREADLE_TIMEOUT, "%s: waited %.1f s for rank %d on node %d", w->what,
-                          c->group->timeout_seconds, peer, (int)c->group->nodes->of[peer]);
+                          c->group->timeout_seconds, treadle_group_called(c->group, peer),
+                          (int)c->group->nodes->of[peer]);
 out:
   return status;
 }

@@ -280,15 +280,15 @@ static treadle_status find_difference(const treadle_carry *c, const treadle_dire
     op_words(c, op, words, sizeof words);
     if (written->times == 0)
       return treadle_fail(TREADLE_DIFFERENT, "coverage: rank %d: %s was not written (bytes %" PRId64 "..)",
-                          c->group->rank, words, op->to);
+                          treadle_group_called(c->group, c->group->rank), words, op->to);
     if (written->times > 1)
       return treadle_fail(TREADLE_DIFFERENT,
                           "coverage: rank %d: %s was written %" PRId64 " times (bytes %" PRId64 "..)",
-                          c->group->rank, words, written->times, op->to);
+                          treadle_group_called(c->group, c->group->rank), words, written->times, op->to);
     if (written->mark != treadle_op_mark(op))
       return treadle_fail(TREADLE_DIFFERENT,
                           "coverage: rank %d: %s was not written at its place (bytes %" PRId64 "..)",
-                          c->group->rank, words, op->to);
+                          treadle_group_called(c->group, c->group->rank), words, op->to);
   }
   return TREADLE_OK;
 }

@@ -83,16 +83,17 @@ treadle_status treadle_outcome_check(treadle_group *group, uint64_t epoch) {
   const treadle_rank_line *line = treadle_group_line(group);
   if (there.epoch > epoch && !treadle_outcome_committed(group, epoch))
     return treadle_fail(TREADLE_PEER, "the other ranks have given up waiting for rank %d and tried again",
-                        group->rank);
+                        treadle_group_called(group, group->rank));
   if (atomic_load(&line->left) != TREADLE_LEFT_NOT)
-    return treadle_fail(TREADLE_PEER, "rank %d has left the group: %s", group->rank, line->left_message);
+    return treadle_fail(TREADLE_PEER, "rank %d has left the group: %s",
+                        treadle_group_called(group, group->rank), line->left_message);
   if (there.epoch != epoch || there.state != TREADLE_FAILED) return TREADLE_OK;
   if (treadle_outcome_is_adrift(group, epoch))
     return treadle_fail(TREADLE_PEER,
                         "node %d has voted to commit, and hears of no outcome from the other nodes",
                         (int)group->nodes->of[group->rank]);
   if (there.rank == group->rank) return treadle_fail(TREADLE_PEER, "%s", line->text);
-  return treadle_fail(TREADLE_PEER, "rank %d failed: %s", there.rank,
+  return treadle_fail(TREADLE_PEER, "rank %d failed: %s", treadle_group_called(group, there.rank),
                       group->control->lines[there.rank].text);
 }
 

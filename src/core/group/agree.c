@@ -33,7 +33,7 @@ static treadle_status check_meeting(const treadle_group *group, uint64_t meeting
           TREADLE_REFUSED,
           "rank %d has come to a barrier or a gather, where others agree on a call: ranks make the same "
           "calls, in the same order",
-          rank);
+          treadle_group_called(group, rank));
   return TREADLE_OK;
 }
 
@@ -52,7 +52,7 @@ static treadle_status fail_as(const treadle_group *group, int first) {
   const verdict *worst = said(group, first);
   char name[32];
   int same = 0;
-  snprintf(name, sizeof name, "rank %d: ", first);
+  snprintf(name, sizeof name, "rank %d: ", treadle_group_called(group, first));
   if (strncmp(worst->message, name, strlen(name)) == 0) name[0] = 0; /* it has it already */
   for (int rank = 0; rank < group->size; rank++)
     same += said(group, rank)->status == worst->status &&
@@ -68,11 +68,12 @@ static treadle_status compare_calls(const treadle_group *group) {
     if (strcmp(one->call, other->call) != 0 || one->count != other->count)
       return treadle_fail(
           TREADLE_REFUSED,
-          "rank 0 is in %s, and rank %d in %s: ranks make the same calls, in the same order",
-          one->call[0] ? one->call : "another call", rank, other->call[0] ? other->call : "another call");
+          "rank %d is in %s, and rank %d in %s: ranks make the same calls, in the same order",
+          treadle_group_called(group, 0), one->call[0] ? one->call : "another call",
+          treadle_group_called(group, rank), other->call[0] ? other->call : "another call");
     if (one->object != other->object)
-      return treadle_fail(TREADLE_REFUSED, "ranks 0 and %d are in %s of two different objects", rank,
-                          one->call);
+      return treadle_fail(TREADLE_REFUSED, "ranks %d and %d are in %s of two different objects",
+                          treadle_group_called(group, 0), treadle_group_called(group, rank), one->call);
   }
   return TREADLE_OK;
 }
@@ -91,7 +92,8 @@ static treadle_status compare_alike(const treadle_group *group, const treadle_gr
       const int one = first_among(group, i, other->alike[i].among);
       if (said(group, one)->alike[i].hash != other->alike[i].hash)
         return treadle_fail(TREADLE_REFUSED, "%s: ranks %d and %d must be given the same %s, and were not",
-                            call->name, one, rank, call->alike[i].what);
+                            call->name, treadle_group_called(group, one), treadle_group_called(group, rank),
+                            call->alike[i].what);
     }
   return TREADLE_OK;
 }

@@ -70,7 +70,7 @@ static treadle_status ask_for_room(treadle_board *board, uint64_t bytes) {
     else
       status =
           treadle_fail(TREADLE_REFUSED, "board: %" PRIu64 " bytes of rank %d; at most %" PRId64 " will do",
-                       board->bytes[rank], rank, TREADLE_MAX_WINDOW_BYTES);
+                       board->bytes[rank], treadle_group_called(group, rank), TREADLE_MAX_WINDOW_BYTES);
   }
   TRY(treadle_group_agree(group, status));
   TRY(treadle_group_agree(group, treadle_limits_ask(all, "board of all ranks")));
@@ -185,8 +185,9 @@ static treadle_status look(void *context) {
   for (int rank = 0; rank < w->board->group->size; rank++) {
     const head *h = head_of(w->board, rank);
     if (atomic_load(&h->failed.value))
-      return treadle_fail(TREADLE_PEER, "%s: rank %d failed: %.*s", w->what, rank,
-                          (int)sizeof h->message - 1, h->message);
+      return treadle_fail(TREADLE_PEER, "%s: rank %d failed: %.*s", w->what,
+                          treadle_group_called(w->board->group, rank), (int)sizeof h->message - 1,
+                          h->message);
   }
   return treadle_thread_ask(w->what);
 }

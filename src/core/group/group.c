@@ -34,6 +34,28 @@ treadle_status treadle_group_make(const treadle_group_ops *ops, int rank, int si
   return TREADLE_OK;
 }
 
+static treadle_status call_ranks(treadle_group *group, const int32_t *numbers) {
+  treadle_free(group->called);
+  group->called = treadle_alloc_array((size_t)group->size, sizeof *group->called);
+  if (!group->called)
+    return treadle_fail(TREADLE_NO_MEMORY, "no memory for the numbers of %d ranks", group->size);
+  memcpy(group->called, numbers, (size_t)group->size * sizeof *numbers);
+  return TREADLE_OK;
+}
+
+treadle_status treadle_group_call_ranks(treadle_group *group, const int32_t *numbers) {
+  int32_t near[TREADLE_GROUP_MAX];
+  int count = 0;
+  treadle_status status;
+  TRY(call_ranks(group, numbers));
+  if (!group->near || group->near == group) return TREADLE_OK;
+  for (int rank = 0; rank < group->size; rank++)
+    if (treadle_group_is_near(group, rank)) near[count++] = numbers[rank];
+  TRY(call_ranks(group->near, near));
+out:
+  return status;
+}
+
 int treadle_group_rank(const treadle_group *group) {
   TREADLE_NEED_OR(group, -1);
   return group->rank;
@@ -80,6 +102,7 @@ void treadle_group_close(treadle_group *group) {
   if (!group) return;
   leave(group, TREADLE_LEFT_CLOSED);
   group->ops->destroy(group);
+  treadle_free(group->called);
   treadle_free(group);
 }
 

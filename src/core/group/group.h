@@ -72,6 +72,7 @@ struct treadle_group {
   const treadle_link *link;
   int rank, size;
   double timeout_seconds; /* of each call that waits */
+  int32_t *called;        /* [size] the numbers by which messages name its ranks; NULL: their own */
   treadle_control *control;
   const treadle_nodes *nodes;            /* NULL: all ranks are on one */
   treadle_group *near;                   /* then NULL, too; else of this node's ranks, from the leader on */
@@ -92,6 +93,12 @@ size_t treadle_control_bytes(int size);
 /* Makes a group around a control block. On failure `state` and the control block stay the caller's. */
 treadle_status treadle_group_make(const treadle_group_ops *ops, int rank, int size, double timeout_seconds,
                                   treadle_control *control, void *state, treadle_group **group_p);
+
+/* Messages name its ranks, and those of groups that it is divided into, by these numbers [size] from now on: those that they have in a larger group. Copied. */
+treadle_status treadle_group_call_ranks(treadle_group *group, const int32_t *numbers);
+static inline int treadle_group_called(const treadle_group *group, int rank) {
+  return group->called ? group->called[rank] : rank;
+}
 
 /* This rank's line. */
 treadle_rank_line *treadle_group_line(treadle_group *group);

@@ -73,18 +73,21 @@ treadle_status treadle_group_check_rank(const treadle_group *group, int rank, co
   const treadle_rank_line *line = &group->control->lines[rank];
   uint32_t left = atomic_load(&line->left);
   if (left == TREADLE_LEFT_FAILED)
-    return treadle_fail(TREADLE_PEER, "%s: rank %d failed: %s", what, rank, line->left_message);
+    return treadle_fail(TREADLE_PEER, "%s: rank %d failed: %s", what, treadle_group_called(group, rank),
+                        line->left_message);
   if (left == TREADLE_LEFT_CLOSED)
-    return treadle_fail(TREADLE_PEER, "%s: rank %d has left the group", what, rank);
+    return treadle_fail(TREADLE_PEER, "%s: rank %d has left the group", what,
+                        treadle_group_called(group, rank));
   return TREADLE_OK;
 }
 
 static treadle_status check_alive(treadle_group *group, int rank, const char *what) {
   if (group->ops->alive(group, rank)) return TREADLE_OK;
   if (!treadle_group_is_near(group, rank))
-    return treadle_fail(TREADLE_PEER, "%s: rank %d on node %d has died, or cannot be reached", what, rank,
-                        (int)group->nodes->of[rank]);
-  return treadle_fail(TREADLE_PEER, "%s: rank %d (process %d) has died", what, rank,
+    return treadle_fail(TREADLE_PEER, "%s: rank %d on node %d has died, or cannot be reached", what,
+                        treadle_group_called(group, rank), (int)group->nodes->of[rank]);
+  return treadle_fail(TREADLE_PEER, "%s: rank %d (process %d) has died", what,
+                      treadle_group_called(group, rank),
                       (int)atomic_load(&group->control->lines[rank].pid));
 }
 
@@ -101,10 +104,12 @@ static treadle_status time_is_over(const treadle_group *group, int rank, double 
   for (int i = 0; i < LINKS; i++) {
     int next = atomic_load(&group->control->lines[last].waits_for) - 1;
     if (next < 0 || next >= group->size || next == group->rank) break;
-    used += (size_t)snprintf(chain + used, sizeof chain - used, ", which waits for rank %d", next);
+    used += (size_t)snprintf(chain + used, sizeof chain - used, ", which waits for rank %d",
+                             treadle_group_called(group, next));
     last = next;
   }
-  return treadle_fail(TREADLE_TIMEOUT, "%s: waited %.1f s for rank %d%s", what, waited, rank, chain);
+  return treadle_fail(TREADLE_TIMEOUT, "%s: waited %.1f s for rank %d%s", what, waited,
+                      treadle_group_called(group, rank), chain);
 }
 
 double treadle_group_deadline(const treadle_group *group) {

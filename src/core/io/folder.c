@@ -97,6 +97,13 @@ treadle_status treadle_folder_remove(const char *path) {
   return TREADLE_OK;
 }
 
+void treadle_folder_drop(const char *path) {
+  char message[2048];
+  snprintf(message, sizeof message, "%s", treadle_error_message());
+  const treadle_status status = treadle_folder_remove(path);
+  if (status) (void)treadle_fail(status, "%s", message);
+}
+
 treadle_status treadle_folder_list(const char *path, treadle_arena *arena, treadle_folder_names *names) {
   treadle_status status = TREADLE_OK;
   DIR *listing = opendir(path);

@@ -18,6 +18,8 @@ treadle_status treadle_folder_exchange(const char *from, const char *to);
 treadle_status treadle_folder_sync(const char *path);
 /* Removes a folder and all in it; links in it are removed, not followed. Nothing there is fine. */
 treadle_status treadle_folder_remove(const char *path);
+/* The same after a failure, whose message stays: others may still write there. */
+void treadle_folder_drop(const char *path);
 /* Names in a folder but for "." and "..", in the arena, without order. `names` is the caller's to release. */
 treadle_status treadle_folder_list(const char *path, treadle_arena *arena, treadle_folder_names *names);
 

@@ -40,6 +40,8 @@ static treadle_status meet(treadle_group *group, const words *of, int size, trea
   memcpy(part.name, of->name, sizeof part.name);
   memcpy(part.address, of->address, sizeof part.address);
   TRY(treadle_part_meet(group, &part, part_p));
+  for (int i = 0; i < size; i++) nodes[i] = treadle_group_called(group, of[i].rank);
+  if (group->called) TRY(treadle_group_call_ranks(*part_p, nodes));
 out:
   treadle_free(nodes);
   return status;

@@ -70,7 +70,8 @@ static treadle_status lose(treadle_switch *sw, treadle_status status, treadle_mo
 static treadle_status lose_device(treadle_switch *sw, treadle_status status) {
   sw->mode = TREADLE_LOST;
   treadle_books_leave_all(&sw->books);
-  return treadle_fail_in(status, "rank %d: the weights on its device are lost: ", sw->group->rank);
+  return treadle_fail_in(status, "rank %d: the weights on its device are lost: ",
+                         treadle_group_called(sw->group, sw->group->rank));
 }
 
 treadle_status treadle_arrow_settle(treadle_switch *sw, treadle_status status) {
@@ -174,7 +175,7 @@ static treadle_status check_committed(const treadle_group *group) {
   if (treadle_outcome_committed(group, treadle_epoch_now(group))) return TREADLE_OK;
   return treadle_fail(TREADLE_DIFFERENT,
                       "rank %d: commit: a switch whose outcome does not say committed would be bound",
-                      group->rank);
+                      treadle_group_called(group, group->rank));
 }
 
 treadle_status treadle_arrow_to_infer(treadle_switch *sw) {

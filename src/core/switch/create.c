@@ -152,7 +152,8 @@ treadle_status treadle_switch_create(treadle_group *group, const treadle_layout 
   treadle_demand demand;
   treadle_group_limit(group, o.timeout_seconds > 0 ? o.timeout_seconds : DEFAULT_TIMEOUT);
   treadle_switch *sw = treadle_alloc(sizeof *sw);
-  treadle_helm *helm = sw ? treadle_helm_create(group->rank, &sw->stats) : NULL;
+  treadle_helm *helm =
+      sw ? treadle_helm_create(treadle_group_called(group, group->rank), &sw->stats) : NULL;
   treadle_device device = {0};
   if (checked == TREADLE_OK && !(sw && helm)) checked = treadle_memory_is_out();
   if (checked == TREADLE_OK) checked = treadle_device_open(&o.memory, &device);

@@ -32,9 +32,9 @@ static treadle_status call_bind(treadle_switch *sw) {
                         sw->space.tables.bytes[TREADLE_INFER_PARAMS]);
   sw->stats.bind_seconds += treadle_clock_seconds() - begin;
   if (status != TREADLE_OK)
-    treadle_fail(status, "rank %d: the engine's bind of version %llu failed (%s)%s", sw->group->rank,
-                 (unsigned long long)sw->version, treadle_status_text(status),
-                 said_since(before, words, sizeof words));
+    treadle_fail(status, "rank %d: the engine's bind of version %llu failed (%s)%s",
+                 treadle_group_called(sw->group, sw->group->rank), (unsigned long long)sw->version,
+                 treadle_status_text(status), said_since(before, words, sizeof words));
 out:
   return status;
 }
@@ -51,8 +51,9 @@ treadle_status treadle_switch_unbind_engine(treadle_switch *sw) {
   snprintf(before, sizeof before, "%s", treadle_error_message());
   treadle_status status = engine->unbind ? engine->unbind(engine->context) : TREADLE_OK;
   if (status != TREADLE_OK)
-    return treadle_fail(status, "rank %d: the engine's unbind failed (%s)%s", sw->group->rank,
-                        treadle_status_text(status), said_since(before, words, sizeof words));
+    return treadle_fail(status, "rank %d: the engine's unbind failed (%s)%s",
+                        treadle_group_called(sw->group, sw->group->rank), treadle_status_text(status),
+                        said_since(before, words, sizeof words));
   sw->engine.here = false;
   return TREADLE_OK;
 }

@@ -48,8 +48,9 @@ static treadle_status check_ways(const treadle_group *group, uint64_t mine) {
         TREADLE_STATE,
         "switch: rank %d is in mode %s, version %llu, on its way to %s; rank %d is in mode %s, version "
         "%llu, on its way to %s: all ranks must take the same arrows",
-        rank, treadle_mode_text((treadle_mode)(way >> 4 & 15)), (unsigned long long)(way >> WAY_VERSION),
-        treadle_aim_text((int)(way & 15)), group->rank, treadle_mode_text((treadle_mode)(mine >> 4 & 15)),
+        treadle_group_called(group, rank), treadle_mode_text((treadle_mode)(way >> 4 & 15)),
+        (unsigned long long)(way >> WAY_VERSION), treadle_aim_text((int)(way & 15)),
+        treadle_group_called(group, group->rank), treadle_mode_text((treadle_mode)(mine >> 4 & 15)),
         (unsigned long long)(mine >> WAY_VERSION), treadle_aim_text((int)(mine & 15)));
   }
   return TREADLE_OK;
@@ -131,7 +132,7 @@ static treadle_status wait_for_proof(treadle_carry *c, int rank, treadle_setting
   int32_t wave = done / TREADLE_DONE_STEP == epoch ? (int32_t)(done % TREADLE_DONE_STEP) : 0;
   snprintf(message, sizeof message, "%s", treadle_error_message());
   if (treadle_outcome_check(group, epoch) != TREADLE_OK) return status; /* another rank has said more */
-  return treadle_fail(status, "%s; rank %d was in %s", message, rank,
+  return treadle_fail(status, "%s; rank %d was in %s", message, treadle_group_called(group, rank),
                       treadle_carry_words(c, c->to, wave, words, sizeof words));
 }
 

@@ -56,6 +56,7 @@ treadle_status treadle_switch_point(treadle_switch *sw, treadle_injection_point 
   char words[360] = "";
   treadle_side to = treadle_aim_side(sw->aim);
   if (point == TREADLE_AT_WAVE) treadle_carry_words(&sw->carry, to, wave, words, sizeof words);
-  return treadle_fail(TREADLE_NO_MEMORY, "rank %d: memory is out at %s (injected)", sw->group->rank,
+  return treadle_fail(TREADLE_NO_MEMORY, "rank %d: memory is out at %s (injected)",
+                      treadle_group_called(sw->group, sw->group->rank),
                       *words ? words : treadle_injection_point_text(point));
 }

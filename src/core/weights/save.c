@@ -198,7 +198,7 @@ treadle_status treadle_layout_save(treadle_group *group, const treadle_layout *l
   TRY(agree(&s, prepare(&s, layout, window, folder, options)));
   TRY(save(&s, &mine_to_remove));
 out:
-  if (status && mine_to_remove && s.temporary[0]) (void)treadle_folder_remove(s.temporary);
+  if (status && mine_to_remove && s.temporary[0]) treadle_folder_drop(s.temporary);
   treadle_save_plan_release(&s.plan);
   return status;
 }

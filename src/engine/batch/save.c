@@ -189,7 +189,7 @@ treadle_status treadle_batch_save(const treadle_batch *batch, const char *folder
   TRY(replaced ? treadle_folder_exchange(made, path) : treadle_folder_commit(made, path));
   if (!replaced) *made = 0;
 out:
-  if (*made) (void)treadle_folder_remove(made); /* what was made or what was replaced */
+  if (*made) treadle_folder_drop(made); /* what was made or what was replaced */
   treadle_arena_release(&w.arena);
   return status;
 }

@@ -34,11 +34,12 @@ static treadle_status compare_settings(treadle_generator *e, const treadle_gener
     const int64_t *theirs = &other->dtype;
     if (strcmp(other->kernels, mine.kernels) != 0)
       status = treadle_fail(TREADLE_REFUSED, "rank %d computes with kernels '%s', this rank with '%s'",
-                            rank, other->kernels, mine.kernels);
+                            treadle_group_called(e->group, rank), other->kernels, mine.kernels);
     for (size_t i = 0; i < sizeof names / sizeof *names && !status; i++)
       if (theirs[i] != own[i])
-        status = treadle_fail(TREADLE_REFUSED, "rank %d has %s %lld, this rank %lld", rank, names[i],
-                              (long long)theirs[i], (long long)own[i]);
+        status = treadle_fail(TREADLE_REFUSED, "rank %d has %s %lld, this rank %lld",
+                              treadle_group_called(e->group, rank), names[i], (long long)theirs[i],
+                              (long long)own[i]);
   }
   TRY(treadle_group_agree(e->group, status));
 out:

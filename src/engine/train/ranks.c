@@ -36,11 +36,12 @@ static treadle_status compare_settings(treadle_group *group, const treadle_back 
     const settings *other = treadle_group_said(group, rank);
     if (strcmp(other->kernels, mine.kernels) != 0)
       status = treadle_fail(TREADLE_REFUSED, "rank %d computes with kernels '%s', this rank with '%s'",
-                            rank, other->kernels, mine.kernels);
+                            treadle_group_called(group, rank), other->kernels, mine.kernels);
     for (size_t i = 0; i < sizeof names / sizeof *names && !status; i++)
       if (other->values[i] != mine.values[i])
-        status = treadle_fail(TREADLE_REFUSED, "rank %d has %s %lld, this rank %lld", rank, names[i],
-                              (long long)other->values[i], (long long)mine.values[i]);
+        status = treadle_fail(TREADLE_REFUSED, "rank %d has %s %lld, this rank %lld",
+                              treadle_group_called(group, rank), names[i], (long long)other->values[i],
+                              (long long)mine.values[i]);
   }
   TRY(treadle_group_agree(group, status));
 out:

@@ -36,7 +36,7 @@ static treadle_status take_file(const treadle_group *group, const char *folder, 
   snprintf(file, sizeof file, "%s/model.safetensors", folder);
   if (rename(file, path) != 0)
     status = treadle_fail(TREADLE_SYSTEM, "%s cannot be written: %s", path, strerror(errno));
-  (void)treadle_folder_remove(folder);
+  treadle_folder_drop(folder);
   return status;
 }
 

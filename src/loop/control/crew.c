@@ -21,16 +21,10 @@ treadle_status treadle_crew_nap(treadle_crew *crew, const char *doing) {
 }
 
 treadle_status treadle_crew_lost(const treadle_crew *crew, int rank) {
-  if (!crew->lost[rank][0]) return TREADLE_OK;
+  const treadle_crew_loss *loss = &crew->lost[rank];
+  if (!loss->order) return TREADLE_OK;
   return treadle_fail(TREADLE_PEER, "rank %d (node %d) is lost: %s", rank,
-                      treadle_group_node(crew->group, rank), crew->lost[rank]);
-}
-
-treadle_status treadle_crew_over(treadle_crew *crew) {
-  pthread_mutex_lock(&crew->lock);
-  treadle_status status = treadle_crew_lost(crew, 0);
-  pthread_mutex_unlock(&crew->lock);
-  return status ? status : treadle_fail(TREADLE_PEER, "the controller has ended the run");
+                      treadle_group_node(crew->group, rank), loss->why);
 }
 
 bool treadle_crew_goes_on(void *crew, const char *doing, int64_t done, int64_t total) {
@@ -38,20 +32,39 @@ bool treadle_crew_goes_on(void *crew, const char *doing, int64_t done, int64_t t
   return !atomic_load(&((treadle_crew *)crew)->over);
 }
 
-int treadle_crew_lost_of(const treadle_crew *crew, const int32_t *ranks, int count) {
-  for (int i = 0; i < count; i++)
-    if (crew->lost[ranks[i]][0]) return ranks[i];
-  return -1;
+/* The first of those that have died, or of those that have said why they left. */
+static const treadle_crew_loss *first_lost(const treadle_crew *crew, bool died) {
+  const treadle_crew_loss *first = NULL;
+  for (int rank = 0; rank < crew->group->size; rank++) {
+    const treadle_crew_loss *one = &crew->lost[rank];
+    if (!one->order || one->left == died || (one->left && !one->status)) continue;
+    if (!first || one->order < first->order) first = one;
+  }
+  return first;
 }
 
-bool treadle_crew_find_lost(treadle_crew *crew, const int32_t *ranks, int count, int *rank_p, char *why) {
+bool treadle_crew_find_lost(treadle_crew *crew, treadle_crew_loss *loss_p) {
   const double end = treadle_clock_seconds() + 1; /* its end is seen by others first, perhaps */
+  const treadle_crew_loss *found;
   pthread_mutex_lock(&crew->lock);
-  while ((*rank_p = treadle_crew_lost_of(crew, ranks, count)) < 0 && treadle_clock_seconds() < end)
+  while (!(found = first_lost(crew, true)) && treadle_clock_seconds() < end)
     (void)treadle_crew_nap(crew, "news of lost ranks");
-  if (*rank_p >= 0) snprintf(why, TREADLE_GROUP_MESSAGE, "%s", crew->lost[*rank_p]);
+  if (!found) found = first_lost(crew, false);
+  if (found) *loss_p = *found;
   pthread_mutex_unlock(&crew->lock);
-  return *rank_p >= 0;
+  return found;
+}
+
+treadle_status treadle_crew_hear_end(treadle_crew *crew, bool *lost_p, treadle_crew_loss *loss_p) {
+  const double end = treadle_clock_seconds() + 2; /* it may look for the cause itself */
+  pthread_mutex_lock(&crew->lock);
+  while (!crew->end && !crew->lost->order && treadle_clock_seconds() < end)
+    (void)treadle_crew_nap(crew, "the end of the run");
+  const treadle_status status = crew->end ? treadle_fail(crew->end, "%s", crew->end_message) : TREADLE_OK;
+  *lost_p = !status && crew->lost->order;
+  if (*lost_p) *loss_p = *crew->lost;
+  pthread_mutex_unlock(&crew->lock);
+  return status;
 }
 
 /* ---- Messages ---- */
@@ -79,9 +92,12 @@ treadle_status treadle_crew_send(treadle_crew *crew, int rank, treadle_endpoint_
 
 /* Calls and the end of the run come in one row. */
 static bool put_call(treadle_crew *crew, treadle_endpoint_letter *letter) {
-  if (letter->head.frame.type == TREADLE_ENDPOINT_END && letter->head.status)
-    atomic_store(&crew->over, true);
   pthread_mutex_lock(&crew->lock);
+  if (letter->head.frame.type == TREADLE_ENDPOINT_END && letter->head.status) {
+    crew->end = (treadle_status)letter->head.status;
+    snprintf(crew->end_message, sizeof crew->end_message, "%.*s", (int)letter->length, letter->bytes);
+    atomic_store(&crew->over, true);
+  }
   *crew->last = letter;
   crew->last = &letter->next;
   pthread_cond_broadcast(&crew->news);
@@ -114,11 +130,15 @@ static bool take(void *context, treadle_endpoint_letter *letter) {
   }
 }
 
-static void lose(void *context, int rank, const char *why) {
+static void lose(void *context, int rank, const treadle_endpoint_loss *how) {
   treadle_crew *crew = context;
+  treadle_crew_loss *loss = &crew->lost[rank];
   pthread_mutex_lock(&crew->lock);
-  snprintf(crew->lost[rank], sizeof crew->lost[rank], "%s", why);
-  if (rank == 0) atomic_store(&crew->over, true); /* who is told so finds why */
+  loss->order = ++crew->lost_count;
+  loss->left = how->left;
+  loss->status = how->status;
+  snprintf(loss->why, sizeof loss->why, "%s", how->why);
+  if (rank == 0 || crew->group->rank == 0) atomic_store(&crew->over, true); /* who is told so finds why */
   treadle_request_lose(crew, rank);
   treadle_future_lose(crew, rank);
   pthread_cond_broadcast(&crew->news);
@@ -170,6 +190,7 @@ static treadle_status make(treadle_group *group, treadle_crew **crew_p) {
   pthread_condattr_destroy(&how);
   crew->lost = treadle_alloc_array((size_t)group->size, sizeof *crew->lost);
   if (!crew->lost) return treadle_fail(TREADLE_NO_MEMORY, "no memory for a crew of %d ranks", group->size);
+  for (int rank = 0; rank < group->size; rank++) crew->lost[rank].rank = rank;
   return TREADLE_OK;
 }
 
@@ -216,23 +237,23 @@ out:
 }
 
 void treadle_crew_end(treadle_crew *crew, treadle_status status) {
-  char message[TREADLE_GROUP_MESSAGE] = "";
   TREADLE_NEED_ONLY(crew);
   if (status && !treadle_status_is_failure(status))
     status = treadle_fail(TREADLE_STATE, "treadle_crew_end: %d is not a status", (int)status);
-  if (status) snprintf(message, sizeof message, "%s", treadle_error_message());
+  snprintf(crew->failed, sizeof crew->failed, "%s", status ? treadle_error_message() : "");
+  crew->failure = status;
   const treadle_endpoint_head end = {.frame.type = TREADLE_ENDPOINT_END, .status = (int32_t)status};
   for (int rank = 1; crew->group->rank == 0 && rank < crew->group->size; rank++)
-    (void)treadle_endpoint_send_text(crew->endpoint, rank, end, message);
+    (void)treadle_endpoint_send_text(crew->endpoint, rank, end, crew->failed);
   crew->ended = true;
-  if (status) (void)treadle_fail(status, "%s", message);
+  if (status) (void)treadle_fail(status, "%s", crew->failed);
 }
 
 void treadle_crew_close(treadle_crew *crew) {
   if (!crew) return;
   if (!crew->ended) treadle_crew_end(crew, TREADLE_OK);
   treadle_crew_drop_members(crew);
-  treadle_endpoint_close(crew->endpoint);
+  treadle_endpoint_close(crew->endpoint, crew->failure, crew->failed);
   crew->endpoint = NULL;
   treadle_crew_leave(crew);
 }

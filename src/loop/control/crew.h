@@ -55,6 +55,16 @@ typedef struct treadle_crew_member {
   void *worker;
 } treadle_crew_member;
 
+/* How a rank was lost. */
+typedef struct treadle_crew_loss {
+  int rank;
+  int order; /* 1: the first of all; 0: it is not lost */
+  bool left; /* it has said that it leaves, */
+  treadle_status
+      status; /* and this is why, with `why` for a message; TREADLE_OK: it had nothing to do any more */
+  char why[TREADLE_GROUP_MESSAGE];
+} treadle_crew_loss;
+
 struct treadle_crew {
   treadle_group *group;
   treadle_crew_options options;
@@ -67,14 +77,20 @@ struct treadle_crew {
   treadle_endpoint_letter *first, **last; /* calls that wait for their turn; the end of the run */
   treadle_crew_request *requests;
   TREADLE_ARRAY(treadle_crew_output *) outputs;
-  treadle_future *futures;             /* of the controller, that wait for answers */
-  char (*lost)[TREADLE_GROUP_MESSAGE]; /* [ranks] why a rank is lost; "": it is not */
+  treadle_future *futures; /* of the controller, that wait for answers */
+  treadle_crew_loss *lost; /* [ranks] */
+  int lost_count;
+  treadle_status end; /* what the controller has ended the run with, if with a failure, */
+  char end_message[TREADLE_GROUP_MESSAGE]; /* and its message */
   /* Of the thread that serves: */
   TREADLE_ARRAY(treadle_crew_member *) members;
-  uint64_t numbers; /* of calls and requests so far */
-  bool ended;       /* the controller has told the others so */
-  atomic_bool over; /* of the others: the controller is lost, or has ended the run with a failure */
-  int users;        /* the caller, futures, groups of workers: it is there until all of them are gone */
+  uint64_t numbers;                   /* of calls and requests so far */
+  bool ended;                         /* the controller has told the others so */
+  treadle_status failure;             /* what the others end with, */
+  char failed[TREADLE_GROUP_MESSAGE]; /* and its message */
+  /* Of the controller: a rank is lost. Of the others: the controller is, or has ended the run with a failure. */
+  atomic_bool over;
+  int users; /* the caller, futures, groups of workers: it is there until all of them are gone */
   treadle_crew_books books;
 };
 
@@ -94,12 +110,11 @@ void treadle_crew_leave(treadle_crew *crew);
 treadle_status treadle_crew_check_open(const treadle_crew *crew, const char *function);
 /* A thread's watcher (treadle_thread_watch), whose context is a crew: waits of a run that is over end. */
 bool treadle_crew_goes_on(void *crew, const char *doing, int64_t done, int64_t total);
-/* Why such a wait has ended: TREADLE_PEER. */
-treadle_status treadle_crew_over(treadle_crew *crew);
-/* One of these ranks [count] of the crew that is lost; -1: none is. The lock is held. */
-int treadle_crew_lost_of(const treadle_crew *crew, const int32_t *ranks, int count);
-/* Is one of these ranks [count] of the crew lost, or within a second? *rank_p, and why [TREADLE_GROUP_MESSAGE]. */
-bool treadle_crew_find_lost(treadle_crew *crew, const int32_t *ranks, int count, int *rank_p, char *why);
+/* What the run ends for, where that is a rank that is lost now, or within a second: the first that has not left by itself; where all have, the first
+ * that has said why. */
+bool treadle_crew_find_lost(treadle_crew *crew, treadle_crew_loss *loss_p);
+/* Of the others: what the controller has ended the run with, now, or within two seconds; *lost_p: nothing, as it is lost itself. TREADLE_OK: it goes on. */
+treadle_status treadle_crew_hear_end(treadle_crew *crew, bool *lost_p, treadle_crew_loss *loss_p);
 static inline uint64_t treadle_crew_number(treadle_crew *crew) { return ++crew->numbers; }
 
 /* ---- crew_serve.c ---- */

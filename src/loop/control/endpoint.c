@@ -23,7 +23,8 @@ static double beat_of(const treadle_endpoint *e) {
 void treadle_endpoint_lose(treadle_endpoint *e, int rank, const char *why) {
   treadle_endpoint_peer *peer = &e->peers[rank];
   pthread_mutex_lock(&e->lock);
-  const bool news = !peer->lost, left = peer->left;
+  const bool news = !peer->lost;
+  const treadle_endpoint_letter *bye = peer->bye;
   peer->lost = true;
   treadle_wire_close(&peer->out, false);
   treadle_endpoint_forget(peer);
@@ -31,7 +32,15 @@ void treadle_endpoint_lose(treadle_endpoint *e, int rank, const char *why) {
   treadle_wire_close(&peer->in, false);
   treadle_endpoint_drop(peer->letter);
   peer->letter = NULL;
-  if (news) e->options.lost(e->options.context, rank, left ? "it has left" : why);
+  if (!news) return;
+  treadle_endpoint_loss loss = {.left = bye != NULL, .why = bye ? "it has left" : why};
+  char said[TREADLE_GROUP_MESSAGE];
+  if (bye && bye->head.status) {
+    snprintf(said, sizeof said, "%.*s", (int)bye->length, bye->bytes);
+    loss.status = (treadle_status)bye->head.status;
+    loss.why = said;
+  }
+  e->options.lost(e->options.context, rank, &loss);
 }
 
 /* ---- Guests ---- */
@@ -68,12 +77,15 @@ static bool is_silent(const treadle_endpoint *e, int rank, const treadle_endpoin
 static void keep_time(treadle_endpoint *e) {
   const double now = treadle_clock_seconds();
   char why[80];
+  e->breaks = false;
   for (int rank = 0; rank < e->group->size; rank++) {
     const treadle_endpoint_peer known = beat(e, rank, now);
     if (known.lost || (known.in.socket < 0 && known.out.socket < 0 && !known.broken)) continue;
-    /* What it said last may still be on its way; but if it lives, and had no memory for what was said, it goes on speaking. */
-    if (known.broken && (known.in.socket < 0 || (now - known.broke > FLUSH && !e->peers[rank].letter)))
+    /* What it said last may still be on its way, by a connection that is not taken in yet, perhaps; but if it lives, and had no memory for what was said, it
+     * goes on speaking. */
+    if (known.broken && now - known.broke > FLUSH && !e->peers[rank].letter)
       treadle_endpoint_lose(e, rank, "it has closed the connection");
+    e->breaks = e->breaks || (known.broken && !e->peers[rank].lost);
     if (!is_silent(e, rank, &known, now)) continue;
     treadle_endpoint_hear(e, rank); /* it may be this thread that was stopped */
     if (!is_silent(e, rank, &known, now)) continue;
@@ -145,7 +157,7 @@ static bool has_unsent(treadle_endpoint *e) {
 
 static void *run(void *of) {
   treadle_endpoint *e = of;
-  while (!atomic_load(&e->stop)) turn(e, beat_of(e));
+  while (!atomic_load(&e->stop)) turn(e, e->breaks && beat_of(e) > FLUSH ? FLUSH : beat_of(e));
   for (double end = treadle_clock_seconds() + FLUSH; has_unsent(e) && treadle_clock_seconds() < end;)
     turn(e, 10e-3);
   return NULL;

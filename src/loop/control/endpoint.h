@@ -68,11 +68,18 @@ typedef struct treadle_endpoint_content {
 treadle_endpoint_content *treadle_endpoint_content_of(char *bytes, size_t length);
 void treadle_endpoint_content_drop(treadle_endpoint_content *content); /* NULL: nothing */
 
+/* How a rank was lost. */
+typedef struct treadle_endpoint_loss {
+  bool left;             /* it has said bye, */
+  treadle_status status; /* and why, if this is a failure: `why` is its message */
+  const char *why;       /* "it has closed the connection" */
+} treadle_endpoint_loss;
+
 typedef struct treadle_endpoint_options {
   double limit; /* seconds of silence */
   /* Both are called by the endpoint's thread, and may send. Who takes a letter drops it. False: it is none of this protocol. */
   bool (*take)(void *context, treadle_endpoint_letter *letter);
-  void (*lost)(void *context, int rank, const char *why); /* "it has closed the connection" */
+  void (*lost)(void *context, int rank, const treadle_endpoint_loss *loss);
   void *context;
 } treadle_endpoint_options;
 
@@ -90,8 +97,9 @@ typedef struct treadle_endpoint_peer {
   treadle_endpoint_letter *letter; /* that comes now, as far as it has: */
   size_t got;
   treadle_wire_address at;
-  bool lost, left; /* left: it has said bye */
-  bool broken;     /* `out` could not be written any more */
+  bool lost, left;              /* left: it has said bye, */
+  treadle_endpoint_letter *bye; /* with this */
+  bool broken;                  /* `out` could not be written any more */
   double connected, sent, heard, broke;
 } treadle_endpoint_peer;
 
@@ -108,6 +116,7 @@ typedef struct treadle_endpoint {
   int guest_count;
   struct pollfd *polls; /* the thread's alone */
   int wake;             /* an eventfd */
+  bool breaks; /* a connection of a rank has, and what it said last may still come: the thread's alone */
   atomic_bool stop;
   pthread_t thread;
   bool runs;
@@ -117,8 +126,8 @@ typedef struct treadle_endpoint {
 /* All ranks of the group are known to each other, and each has a connection to rank 0 and from it. Collective. */
 treadle_status treadle_endpoint_open(treadle_group *group, const treadle_endpoint_options *options,
                                      treadle_endpoint **endpoint_p);
-/* Says bye, and ends. Local. */
-void treadle_endpoint_close(treadle_endpoint *endpoint);
+/* Says bye, and why: TREADLE_OK, or a failure with its message; and ends. Local. */
+void treadle_endpoint_close(treadle_endpoint *endpoint, treadle_status status, const char *message);
 
 /* From any thread, without waiting. The content becomes one more user of itself; NULL: none. TREADLE_PEER: the rank is lost, or has left. */
 treadle_status treadle_endpoint_send(treadle_endpoint *endpoint, int rank, treadle_endpoint_head head,

@@ -83,9 +83,12 @@ out:
   return status;
 }
 
-static void leave(treadle_endpoint *e, int rank) {
+static void leave(treadle_endpoint *e, int rank, treadle_endpoint_letter *bye) {
+  treadle_endpoint_peer *peer = &e->peers[rank];
+  if (peer->bye) treadle_endpoint_drop(bye);
   pthread_mutex_lock(&e->lock);
-  e->peers[rank].left = true;
+  peer->left = true;
+  if (!peer->bye) peer->bye = bye;
   pthread_mutex_unlock(&e->lock);
 }
 
@@ -100,9 +103,11 @@ static bool take(treadle_endpoint *e, int rank, treadle_endpoint_letter *letter)
   const uint32_t type = letter->head.frame.type;
   const bool right =
       letter->head.rank == rank && type != TREADLE_ENDPOINT_HELLO && is_status(&letter->head);
-  if (right && type == TREADLE_ENDPOINT_BYE) leave(e, rank);
   if (right && type >= TREADLE_ENDPOINT_CALL) return e->options.take(e->options.context, letter);
-  treadle_endpoint_drop(letter);
+  if (right && type == TREADLE_ENDPOINT_BYE)
+    leave(e, rank, letter);
+  else
+    treadle_endpoint_drop(letter);
   return right;
 }
 

@@ -110,6 +110,7 @@ static void release(treadle_endpoint *e) {
     treadle_wire_close(&e->peers[rank].out, false);
     treadle_endpoint_forget(&e->peers[rank]);
     treadle_endpoint_drop(e->peers[rank].letter);
+    treadle_endpoint_drop(e->peers[rank].bye);
   }
   for (int i = 0; i < e->guest_count; i++) treadle_wire_close(&e->guests[i], false);
   for (int i = 0; i < 2; i++)
@@ -156,21 +157,21 @@ treadle_status treadle_endpoint_open(treadle_group *group, const treadle_endpoin
   *endpoint_p = e;
   e = NULL;
 out:
-  treadle_endpoint_close(e);
+  treadle_endpoint_close(e, TREADLE_OK, "");
   treadle_free(all);
   return status;
 }
 
-void treadle_endpoint_close(treadle_endpoint *e) {
+void treadle_endpoint_close(treadle_endpoint *e, treadle_status why, const char *message) {
   if (!e) return;
   const bool speaks =
       e->runs && e->process == getpid(); /* a child made by fork has its parent's connections */
   for (int rank = 0; speaks && rank < e->group->size; rank++) {
-    const treadle_endpoint_head bye = {.frame.type = TREADLE_ENDPOINT_BYE};
+    const treadle_endpoint_head bye = {.frame.type = TREADLE_ENDPOINT_BYE, .status = (int32_t)why};
     pthread_mutex_lock(&e->lock);
     const bool connected = e->peers[rank].out.socket >= 0;
     pthread_mutex_unlock(&e->lock);
-    if (connected) (void)treadle_endpoint_send(e, rank, bye, NULL);
+    if (connected) (void)treadle_endpoint_send_text(e, rank, bye, message);
   }
   treadle_endpoint_stop(e);
   release(e);

@@ -117,8 +117,12 @@ static void note_failure(treadle_future *f, size_t worker, int weight, treadle_s
   f->weight = weight;
   f->failed = worker;
   f->status = status;
-  snprintf(f->message, sizeof f->message, "rank %d (node %d), worker %zu of %zu of %s: %s", answer->rank,
-           treadle_group_node(f->crew->group, answer->rank), worker, f->count, f->name, message);
+  char which[64] = "";
+  if (f->count > 1) snprintf(which, sizeof which, "worker %zu of %zu of ", worker, f->count);
+  const int prefix = snprintf(f->message, sizeof f->message, "rank %d (node %d), %s%s: ", answer->rank,
+                              treadle_group_node(f->crew->group, answer->rank), which, f->name);
+  f->own = (size_t)prefix < sizeof f->message ? (size_t)prefix : 0;
+  snprintf(f->message + f->own, sizeof f->message - f->own, "%s", message);
 }
 
 void treadle_future_start(treadle_future *f, size_t worker, treadle_endpoint_content *call) {
@@ -184,7 +188,7 @@ static bool look(treadle_future *f) {
     treadle_future_answer *answer = &f->answers[i];
     pthread_mutex_lock(&crew->lock);
     const bool lost = answer->lost && !answer->came && !answer->ended, came = answer->came;
-    if (lost) snprintf(why, sizeof why, "%s", crew->lost[answer->rank]);
+    if (lost) snprintf(why, sizeof why, "%s", crew->lost[answer->rank].why);
     pthread_mutex_unlock(&crew->lock);
     if (came) take_in(f, i);
     if (lost) {
@@ -235,25 +239,6 @@ static treadle_status wait_for_end(treadle_future *f, bool asks) {
   return f->ended ? TREADLE_OK : status;
 }
 
-/* Once one of them is lost, for so long: who waits for it among the workers may say what it has seen. */
-void treadle_future_wait_with(treadle_future *f, const int32_t *ranks, int count) {
-  static const double GRACE = 1;
-  treadle_crew *crew = f->crew;
-  double end = 0;
-  while (!look(f)) {
-    if (serve_own(crew)) continue;
-    pthread_mutex_lock(&crew->lock);
-    const bool lost = treadle_crew_lost_of(crew, ranks, count) >= 0;
-    const treadle_status asked = has_news(f) ? TREADLE_OK : treadle_crew_nap(crew, "the ranks of a call");
-    pthread_mutex_unlock(&crew->lock);
-    if (lost && end == 0) end = treadle_clock_seconds() + GRACE;
-    if (!asked && (!lost || treadle_clock_seconds() < end)) continue;
-    f->status = asked ? asked : TREADLE_PEER;
-    snprintf(f->message, sizeof f->message, "%s: a rank is lost", f->name);
-    note_end(f);
-  }
-}
-
 treadle_status treadle_future_wait(treadle_future *f) {
   treadle_status status;
   TREADLE_NEED(f);
@@ -261,6 +246,21 @@ treadle_status treadle_future_wait(treadle_future *f) {
   if (f->status) status = treadle_fail(f->status, "%s", f->message);
 out:
   return status;
+}
+
+treadle_status treadle_future_wait_or_leave(treadle_future *f) {
+  const treadle_status status = wait_for_end(f, true);
+  if (!f->ended) {
+    f->status = status;
+    f->own = 0;
+    snprintf(f->message, sizeof f->message, "%s", treadle_error_message());
+    note_end(f);
+  }
+  return treadle_future_own_words(f, f->status);
+}
+
+treadle_status treadle_future_own_words(const treadle_future *f, treadle_status status) {
+  return f && f->status ? treadle_fail(status, "%s", f->message + f->own) : status;
 }
 
 bool treadle_future_done(treadle_future *f) {

@@ -31,6 +31,7 @@ struct treadle_future {
   treadle_status status; /* then, with its message: */
   int weight;            /* how much that says; 0: nothing has failed */
   size_t failed;         /* the worker that says it */
+  size_t own;            /* where the worker's own words begin in this: */
   char message[TREADLE_GROUP_MESSAGE];
 };
 
@@ -47,8 +48,11 @@ void treadle_future_drop(treadle_future *future);
 void treadle_future_skip(treadle_future *future, size_t worker);
 /* It now needs these; each stays until the call has ended. */
 treadle_status treadle_future_need(treadle_future *future, treadle_future *const *inputs, size_t count);
-/* Waits as treadle_future_wait, but not longer for a call that ranks [count] have part in, beside its workers, when one of these is lost. */
-void treadle_future_wait_with(treadle_future *future, const int32_t *ranks, int count);
+/* Waits as treadle_future_wait, for ranks that may wait for others: once the thread's watcher says so, nothing waits for this call any more. The message of a
+ * failure is the worker's own words. */
+treadle_status treadle_future_wait_or_leave(treadle_future *future);
+/* After a failure of a wait for it: the message is the worker's own, without who said it. future NULL, or one that has not failed: nothing changes. */
+treadle_status treadle_future_own_words(const treadle_future *future, treadle_status status);
 /* What that worker has made, or the meta of it. */
 const treadle_batch *treadle_future_made(const treadle_future *future, size_t worker);
 /* Do its rows come back? */

@@ -102,18 +102,19 @@ static treadle_status hear(treadle_mailbox *box) {
   for (int rank = 0; rank < ranks; rank++) { /* first of all: this rank may be the one that has none */
     const net_words *words = treadle_group_said(box->group, rank);
     if (words->status)
-      TRY(treadle_fail((treadle_status)words->status, "rank %d: %.*s", rank, (int)sizeof words->text - 1,
-                       words->text));
+      TRY(treadle_fail((treadle_status)words->status, "rank %d: %.*s",
+                       treadle_group_called(box->group, rank), (int)sizeof words->text - 1, words->text));
   }
   for (int rank = 0; rank < ranks; rank++) {
     const net_words *words = treadle_group_said(box->group, rank);
     treadle_mailbox_peer *peer = &box->peers[rank];
     if (strncmp(words->name, box->ops->name, sizeof words->name - 1) != 0)
       TRY(treadle_fail(TREADLE_DIFFERENT, "rank %d has net %.*s, and rank %d net %s: all need the same",
-                       rank, (int)sizeof words->name - 1, words->name, box->group->rank, box->ops->name));
+                       treadle_group_called(box->group, rank), (int)sizeof words->name - 1, words->name,
+                       treadle_group_called(box->group, box->group->rank), box->ops->name));
     if (words->bytes > sizeof peer->address)
-      TRY(treadle_fail(TREADLE_PEER, "rank %d has said an address of %u bytes", rank,
-                       (unsigned)words->bytes));
+      TRY(treadle_fail(TREADLE_PEER, "rank %d has said an address of %u bytes",
+                       treadle_group_called(box->group, rank), (unsigned)words->bytes));
     peer->bytes = words->bytes;
     memcpy(peer->address, words->address, words->bytes);
   }
@@ -143,7 +144,8 @@ static treadle_status check_settled(const treadle_mailbox *box, int rank) {
   const uint64_t word = word_of(box, rank, SETTLED);
   const treadle_status its = (treadle_status) - (int)(word & 0xff);
   if (word >> 8 != box->group->barriers || its == TREADLE_OK) return TREADLE_OK;
-  return treadle_fail(its, "%s: rank %d has given up: %s", doing, rank, treadle_status_text(its));
+  return treadle_fail(its, "%s: rank %d has given up: %s", doing, treadle_group_called(box->group, rank),
+                      treadle_status_text(its));
 }
 
 static treadle_status look_at(treadle_mailbox *box, treadle_letter *letter) {
@@ -156,7 +158,7 @@ static treadle_status look_at(treadle_mailbox *box, treadle_letter *letter) {
   letter->moved = moved;
   if (now - letter->since >= box->group->timeout_seconds)
     status = lose(box, treadle_fail(TREADLE_PEER, "%s: waited %.1f s for rank %d, which is silent", doing,
-                                    now - letter->since, letter->rank));
+                                    now - letter->since, treadle_group_called(box->group, letter->rank)));
 out:
   return status;
 }
@@ -173,7 +175,8 @@ static treadle_status explain(treadle_mailbox *box, treadle_letter *letter, trea
     if (said) return said;
     nanosleep(&(struct timespec){.tv_nsec = 1000 * 1000}, NULL);
   }
-  return treadle_fail(TREADLE_PEER, "%s: rank %d: %s", doing, letter->rank, message);
+  return treadle_fail(TREADLE_PEER, "%s: rank %d: %s", doing,
+                      treadle_group_called(box->group, letter->rank), message);
 }
 
 /* ---- Moving ---- */

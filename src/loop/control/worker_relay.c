@@ -3,7 +3,6 @@
 
 #include "base/alloc.h"
 #include "control/future.h"
-#include "group/group.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -135,19 +134,6 @@ out:
   return status;
 }
 
-/* A rank of the group may be lost where its first rank is not, which then says what it has seen of it. */
-static treadle_status explain(const treadle_worker_relay *relay, const char *method,
-                              treadle_status status) {
-  char why[TREADLE_GROUP_MESSAGE], said[TREADLE_GROUP_MESSAGE];
-  int rank;
-  if (status != TREADLE_PEER && status != TREADLE_TIMEOUT && status != TREADLE_CANCELLED) return status;
-  snprintf(said, sizeof said, "%s", treadle_error_message());
-  if (!treadle_crew_find_lost(relay->crew, relay->rank_of, relay->ranks, &rank, why))
-    return treadle_fail(status, "%s, %s: %s", relay->roles, method, said);
-  return treadle_fail(TREADLE_PEER, "rank %d (node %d) of %s is lost in %s: %s", rank,
-                      treadle_group_node(relay->crew->group, rank), relay->roles, method, why);
-}
-
 treadle_status treadle_worker_relay_ask(treadle_worker_relay *relay, const char *method,
                                         const treadle_message *in, treadle_message *out) {
   const int64_t before = relay->crew->books.row_bytes;
@@ -157,12 +143,12 @@ treadle_status treadle_worker_relay_ask(treadle_worker_relay *relay, const char 
   treadle_batch_destroy(relay->answers);
   relay->answers = NULL;
   TRY(start(relay, method, in, &future));
-  treadle_future_wait_with(future, relay->rank_of, relay->ranks);
+  TRY(treadle_future_wait_or_leave(future));
   TRY(treadle_future_take_of(future, 0, NULL, 0, &relay->answers));
   *out = treadle_worker_relay_answer(relay, 0);
 out:
   relay->carried += relay->crew->books.row_bytes - before;
-  if (status) status = explain(relay, method, status);
+  if (status && relay->explain) status = relay->explain(relay->context, relay, method, status);
   treadle_future_destroy(future);
   return status;
 }

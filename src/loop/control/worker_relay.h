@@ -31,17 +31,21 @@ treadle_status treadle_worker_relay_pack(const treadle_message *message, treadle
 treadle_message treadle_worker_relay_unpack(const treadle_batch *batch, int64_t row);
 
 /* The controller's side. */
-typedef struct treadle_worker_relay {
+typedef struct treadle_worker_relay treadle_worker_relay;
+struct treadle_worker_relay {
   treadle_workers *workers; /* one: the first rank of the group */
   int ranks;                /* of the group, */
   const int32_t *rank_of;   /* [ranks] and of the crew */
-  const char *roles;        /* what they do: "Critic (pool 'critic')" */
   treadle_crew *crew;
+  /* Words why a call has failed, whose message is the first rank's own; NULL: it stays. */
+  treadle_status (*explain)(void *context, const treadle_worker_relay *relay, const char *method,
+                            treadle_status status);
+  void *context;
   treadle_batch *answers; /* of the last call, a row a rank */
   int64_t carried; /* bytes that the crew counts as rows, and that are messages (treadle_crew_books) */
-} treadle_worker_relay;
+};
 
-/* For a group whose ranks and roles are there; all that it has of texts and numbers outlives it. */
+/* For a group whose ranks are there, and what explains; these outlive it. */
 treadle_status treadle_worker_relay_open(treadle_crew *crew, const char *class_name,
                                          treadle_worker_relay *relay);
 void treadle_worker_relay_close(treadle_worker_relay *relay);

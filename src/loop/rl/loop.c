@@ -232,12 +232,13 @@ out:
 }
 
 /* After a failure, stages that are under way elsewhere end when the run has. */
-static treadle_status end(treadle_rl *rl, treadle_status status) {
+static treadle_status end(treadle_rl_stages *stages, const treadle_rl_crew *whole,
+                          treadle_rl_workers *workers, treadle_status status) {
   char message[TREADLE_GROUP_MESSAGE];
-  if (!status) treadle_rl_stages_clear(&rl->stages);
-  status = treadle_rl_teams_end(&rl->teams, &rl->whole, &rl->workers, status);
+  if (!status) treadle_rl_stages_clear(stages);
+  status = treadle_rl_teams_end(stages->teams, whole, workers, status);
   snprintf(message, sizeof message, "%s", treadle_error_message());
-  treadle_rl_stages_clear(&rl->stages);
+  treadle_rl_stages_clear(stages);
   return status ? treadle_fail(status, "%s", message) : TREADLE_OK;
 }
 
@@ -263,10 +264,10 @@ out:
   return status;
 }
 
-static treadle_status run(treadle_rl *rl, treadle_rl_figures *result) {
+/* All that comes before the first call. */
+static treadle_status start(treadle_rl *rl) {
   double started = treadle_clock_seconds();
   treadle_status status;
-  TRY(treadle_rl_agree(&rl->whole, treadle_train_config_need(rl->task.config, false)));
   TRY(treadle_rl_teams_find(&rl->teams, &rl->task, &rl->whole, &rl->crew, &rl->beside));
   TRY(treadle_rl_agree(&rl->whole, rl->crew.leads
                                        ? treadle_rl_take_folders(&rl->folders, &rl->task, &rl->crew)
@@ -275,11 +276,26 @@ static treadle_status run(treadle_rl *rl, treadle_rl_figures *result) {
   TRY(treadle_rl_agree(&rl->whole, open_run(rl)));
   if (rl->ledger.trace) started -= treadle_trace_kept(rl->ledger.trace); /* an earlier start's go on */
   TRY(treadle_rl_trace_open(&rl->workers, &rl->whole, started));
-  if (!rl->crew.leads)
-    return treadle_as_failure(treadle_rl_teams_serve(&rl->teams, &rl->whole, &rl->workers));
-  status = treadle_rl_teams_reach(&rl->teams, &rl->workers);
-  if (!status) status = treadle_as_failure(lead(rl, result));
-  return end(rl, status);
+out:
+  return status;
+}
+
+static treadle_status run(treadle_rl *rl, treadle_rl_figures *result) {
+  const treadle_rl_crew *whole = &rl->whole;
+  treadle_status status;
+  TRY(treadle_rl_agree(whole, treadle_train_config_need(rl->task.config, false)));
+  TRY(treadle_rl_teams_meet(&rl->teams, &rl->task, whole));
+  status = start(rl);
+  if (status)
+    status = treadle_rl_teams_fail(&rl->teams, whole, status);
+  else if (!rl->crew.leads)
+    status = treadle_as_failure(treadle_rl_teams_serve(&rl->teams, whole, &rl->workers));
+  else {
+    status = treadle_rl_teams_reach(&rl->teams, &rl->workers);
+    if (!status) status = treadle_as_failure(lead(rl, result));
+    status = end(&rl->stages, whole, &rl->workers, status);
+  }
+  treadle_rl_teams_part(&rl->teams);
 out:
   return status;
 }

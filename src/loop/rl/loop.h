@@ -1,7 +1,7 @@
 /* The loop of reinforcement learning: what its files share.
  *
  *   loop.c             a run: steps one after the other, until the last
- *   loop_crew.c        ranks that agree, and what a person is told; loop_teams.c: which ranks do what
+ *   loop_crew.c        ranks that agree, and what a person is told; loop_teams.c: which ranks do what; loop_lost.c: which of them is lost
  *   loop_open.c        what a configuration names, opened: model, layouts, the worker; loop_data.c: prompts and rewards
  *   loop_folders.c     the folders that a run owns
  *   loop_start.c       where a run goes on, and what a checkpoint has of it

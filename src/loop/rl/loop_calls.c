@@ -213,29 +213,35 @@ out:
   return status;
 }
 
-static treadle_status call_gauges(treadle_rl_workers *workers, treadle_worker_group *group,
-                                  treadle_rl_gauges *gauges_p) {
+treadle_status treadle_rl_call_each(treadle_rl_workers *workers, treadle_rl_group_call *ask,
+                                    void *context) {
+  treadle_worker_group one = {.methods = workers->group.methods};
+  treadle_status status;
+  TRY(ask(workers, &workers->group, context));
+  for (int p = 0; p < workers->relay_count; p++) {
+    one.relay = &workers->relays[p];
+    if (one.relay != workers->group.relay) TRY(ask(workers, &one, context));
+  }
+out:
+  return status;
+}
+
+/* gauges: treadle_rl_gauges. */
+static treadle_status call_gauges(treadle_rl_workers *workers, treadle_worker_group *group, void *gauges) {
+  treadle_rl_gauges *all = gauges, others;
   const void *from;
   treadle_status status;
   treadle_message_clear(&workers->in);
   TRY(treadle_worker_group_call(group, "gauges", &workers->in, &workers->out));
-  TRY(treadle_message_array(&workers->out, "gauges", sizeof *gauges_p, 1, &from));
-  memcpy(gauges_p, from, sizeof *gauges_p);
+  TRY(treadle_message_array(&workers->out, "gauges", sizeof others, 1, &from));
+  memcpy(&others, from, sizeof others);
+  if (group == &workers->group) all->fullest = others.fullest;
+  all->stops = all->stops || others.stops;
 out:
   return status;
 }
 
 treadle_status treadle_rl_call_gauges(treadle_rl_workers *workers, treadle_rl_gauges *gauges_p) {
-  treadle_worker_group one = {.methods = workers->group.methods};
-  treadle_rl_gauges others;
-  treadle_status status;
-  TRY(call_gauges(workers, &workers->group, gauges_p));
-  for (int p = 0; p < workers->relay_count; p++) {
-    one.relay = &workers->relays[p];
-    if (one.relay == workers->group.relay) continue;
-    TRY(call_gauges(workers, &one, &others));
-    gauges_p->stops = gauges_p->stops || others.stops;
-  }
-out:
-  return status;
+  *gauges_p = (treadle_rl_gauges){.stops = false};
+  return treadle_rl_call_each(workers, call_gauges, gauges_p);
 }

@@ -118,12 +118,7 @@ static treadle_status convert(treadle_rl *rl, const treadle_convert_options *opt
   TRY(treadle_rl_agree(&rl->whole,
                        say_place(&rl->task, first ? treadle_convert_finish_as(c, folder) : TREADLE_OK)));
 out:
-  if (status && ours) { /* while its lock is held */
-    char message[2048];
-    snprintf(message, sizeof message, "%s", treadle_error_message());
-    (void)treadle_folder_remove(options->out);
-    status = treadle_fail(status, "%s", message);
-  }
+  if (status && ours) treadle_folder_drop(options->out); /* while its lock is held */
   treadle_convert_close(c);
   return status;
 }

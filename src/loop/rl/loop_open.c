@@ -376,8 +376,7 @@ treadle_status treadle_rl_open(treadle_rl *rl) {
     treadle_rl_note(whole, "%s is not used: no other pool works on samples while others are drawn",
                     TREADLE_RL_PLACE(&rl->task, rl.batches.rollout_dispatch_size));
   treadle_rl_open_workers(&rl->workers, rl->crew.ranks > 1 ? rl->crew.group : NULL, rl);
-  TRY(treadle_rl_agree(whole,
-                       treadle_rl_teams_open(&rl->teams, &rl->task, whole, &rl->workers, &rl->stages)));
+  treadle_rl_teams_open(&rl->teams, whole, &rl->workers, &rl->stages);
 out:
   return status;
 }

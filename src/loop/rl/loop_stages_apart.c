@@ -360,10 +360,9 @@ static treadle_status hear(treadle_rl_stages *s, treadle_rl_stage_number stage, 
   treadle_worker_relay *relay = &s->teams->relays[treadle_rl_stage_team(s, stage)];
   treadle_batch *answer = NULL;
   treadle_status status;
-  treadle_future_wait_with(of->made, s->teams->all, s->teams->all_count);
-  TRY(treadle_future_wait(of->made));
+  TRY(treadle_future_wait_or_leave(of->made));
   const int64_t before = relay->crew->books.row_bytes;
-  treadle_future_wait_with(of->outcome, s->teams->all, s->teams->all_count);
+  TRY(treadle_future_wait_or_leave(of->outcome));
   TRY(treadle_future_take_of(of->outcome, 0, NULL, 0, &answer));
   relay->carried += relay->crew->books.row_bytes - before;
   treadle_message m = treadle_worker_relay_unpack(answer, 0);
@@ -382,8 +381,7 @@ treadle_status treadle_rl_stage_hear(treadle_rl_stages *s, treadle_rl_stage_numb
   treadle_status status = TREADLE_OK;
   *outcome_p = (treadle_rl_outcome){0};
   for (size_t i = 0; i < s->all[stage].brought.count; i++) {
-    treadle_future_wait_with(s->all[stage].brought.items[i], s->teams->all, s->teams->all_count);
-    TRY(treadle_future_wait(s->all[stage].brought.items[i]));
+    TRY(treadle_future_wait_or_leave(s->all[stage].brought.items[i]));
   }
   for (size_t i = 0; i < s->all[stage].portions.count; i++) {
     if (!portion(s, stage, i)->outcome) continue;

@@ -12,8 +12,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#define CLASS "team"
-
 /* ---- Which roles are in which pool ---- */
 
 /* Rollout without Actor: no other role is there. */
@@ -143,10 +141,26 @@ static int64_t slots_of(const treadle_config_pools *asked) {
 static treadle_status check_count(const treadle_rl_task *task, const treadle_rl_crew *whole) {
   const treadle_config_pools *asked = task->config->pools;
   const int64_t slots = slots_of(asked);
+  const int nodes = whole->group ? treadle_group_node_count(whole->group) : 1;
+  char sizes[200];
   if (slots == whole->ranks - 1) return TREADLE_OK;
-  REFUSE("%s: %s asks for %s, and the run has %s beside the controller: start %lld processes",
+  const bool names = treadle_rl_name_nodes(asked, nodes, sizes, sizeof sizes);
+  REFUSE("%s: %s asks for %s, and the run has %s beside the controller: start %lld processes%s%s",
          task->config->file, asked->place, treadle_text_of_count(slots, "slot"),
-         treadle_text_of_count(whole->ranks - 1, "rank"), (long long)slots + 1);
+         treadle_text_of_count(whole->ranks - 1, "rank"), (long long)slots + 1,
+         names ? ", with --nodes " : "", names ? sizes : "");
+}
+
+/* Pools that are refused on the nodes of this run may fit on as many others. */
+static treadle_status say_nodes(const treadle_rl_task *task, const treadle_rl_crew *whole,
+                                treadle_status status) {
+  const treadle_config_pools *asked = task->config->pools;
+  char sizes[200];
+  if (status != TREADLE_REFUSED || slots_of(asked) != whole->ranks - 1 ||
+      !treadle_rl_name_nodes(asked, treadle_group_node_count(whole->group), sizes, sizeof sizes))
+    return status;
+  return treadle_fail(status, "%s; they fit with --nodes %s, where the controller is on the first node",
+                      treadle_error_message(), sizes);
 }
 
 static treadle_status place_teams(treadle_rl_teams *t, const treadle_rl_task *task,
@@ -338,7 +352,9 @@ static treadle_status split(treadle_rl_teams *t, const treadle_rl_crew *whole, i
   TRY(treadle_group_split(whole->group, t->mine, key, &t->group));
   enter_group(crew, t->group);
   *beside = *crew;
-  if (!t->group || !t->team[t->mine].rollout) goto out;
+  if (!t->group) goto out;
+  TRY(treadle_group_call_ranks(t->group, t->team[t->mine].ranks));
+  if (!t->team[t->mine].rollout) goto out;
   const bool generates = key >= t->team[t->mine].count - t->team[t->mine].rollout;
   TRY(treadle_group_split(t->group, generates, key, &t->side));
   beside->group = NULL;
@@ -352,7 +368,7 @@ treadle_status treadle_rl_teams_find(treadle_rl_teams *t, const treadle_rl_task 
                                      treadle_rl_crew *beside_p) {
   int key = 0;
   treadle_status status;
-  *t = (treadle_rl_teams){.mine = -1};
+  t->mine = -1;
   for (int role = 0; role < TREADLE_POOL_ROLES; role++) t->works[role] = true;
   *crew_p = *beside_p = *whole;
   t->apart = is_apart(task->config->pools, whole);
@@ -369,6 +385,7 @@ treadle_status treadle_rl_teams_find(treadle_rl_teams *t, const treadle_rl_task 
   }
   status = place_teams(t, task, whole, &key);
   if (!status) status = check_nodes(t, whole);
+  if (status) status = say_nodes(task, whole, status);
   if (!status) status = unite_policy(t, &key);
   if (!status) status = check_run(t, task);
   TRY(treadle_rl_agree(whole, status));
@@ -379,39 +396,22 @@ out:
   return status;
 }
 
-static const double LAST_WORDS =
-    5; /* seconds that ranks wait for each other after a failure: one may be stopped */
-
-/* After so long without a word a rank is lost: all have ended when the time that a person gave has passed. */
-static double silence_of(double timeout) {
-  return timeout > 2 * LAST_WORDS ? timeout - LAST_WORDS : timeout / 2;
-}
-
-treadle_status treadle_rl_teams_open(treadle_rl_teams *t, const treadle_rl_task *task,
-                                     const treadle_rl_crew *whole, treadle_rl_workers *workers,
-                                     struct treadle_rl_stages *stages) {
-  treadle_status status;
-  if (!t->apart) return TREADLE_OK;
+void treadle_rl_teams_open(treadle_rl_teams *t, const treadle_rl_crew *whole, treadle_rl_workers *workers,
+                           struct treadle_rl_stages *stages) {
   const bool first = t->mine >= 0 && t->team[t->mine].ranks[0] == whole->rank;
   t->first = (treadle_worker_team){.group = &workers->group, .work = stages, .out = &workers->out};
-  t->classes[0] = treadle_rl_team_class(CLASS, first ? &t->first : NULL);
-  const treadle_crew_options options = {.struct_size = sizeof options,
-                                        .timeout_seconds = silence_of(task->settings->resources.timeout)};
-  TRY(treadle_crew_open(whole->group, t->classes, 1, &options, &t->crew));
-out:
-  return status;
+  if (t->apart && first) t->classes[0] = treadle_rl_team_class(TREADLE_RL_TEAM_CLASS, &t->first);
 }
 
 treadle_status treadle_rl_teams_reach(treadle_rl_teams *t, treadle_rl_workers *workers) {
   treadle_status status = TREADLE_OK;
   if (!t->apart) return TREADLE_OK;
-  t->all = treadle_alloc_array((size_t)treadle_group_size(t->crew->group), sizeof *t->all);
-  if (!t->all) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for the ranks of all pools"));
   for (int p = 0; p < t->count; p++) {
-    for (int32_t i = 0; i < t->team[p].count; i++) t->all[t->all_count++] = t->team[p].ranks[i];
-    t->relays[p] = (treadle_worker_relay){
-        .ranks = t->team[p].count, .rank_of = t->team[p].ranks, .roles = t->team[p].roles};
-    TRY(treadle_worker_relay_open(t->crew, CLASS, &t->relays[p]));
+    t->relays[p] = (treadle_worker_relay){.ranks = t->team[p].count,
+                                          .rank_of = t->team[p].ranks,
+                                          .explain = treadle_rl_teams_explain_call,
+                                          .context = t};
+    TRY(treadle_worker_relay_open(t->crew, TREADLE_RL_TEAM_CLASS, &t->relays[p]));
   }
   workers->group.relay = &t->relays[treadle_rl_teams_of(t, TREADLE_POOL_ROLE_ACTOR_ROLLOUT)];
   workers->critics.relay = &t->relays[treadle_rl_teams_of(t, TREADLE_POOL_ROLE_CRITIC)];
@@ -427,28 +427,21 @@ static treadle_status serve(treadle_rl_teams *t, treadle_rl_workers *workers) {
   return treadle_worker_group_end(&workers->group, treadle_crew_serve(t->crew));
 }
 
-/* A wait for a rank that is stopped ends when the controller ends the run. */
 treadle_status treadle_rl_teams_serve(treadle_rl_teams *t, const treadle_rl_crew *whole,
                                       treadle_rl_workers *workers) {
-  treadle_status status;
-  if (!t->apart) return treadle_worker_group_serve(&workers->group);
-  treadle_thread_watch(treadle_crew_goes_on, t->crew);
-  status = serve(t, workers);
-  treadle_thread_watch(NULL, NULL);
-  if (status == TREADLE_CANCELLED) status = treadle_crew_over(t->crew);
-  if (status) treadle_group_limit(whole->group, LAST_WORDS);
-  return status;
+  return treadle_rl_teams_fail(t, whole,
+                               t->apart ? serve(t, workers) : treadle_worker_group_serve(&workers->group));
 }
 
+/* After a failure all are told first: who waits for a rank that is stopped waits no longer. */
 treadle_status treadle_rl_teams_end(treadle_rl_teams *t, const treadle_rl_crew *whole,
                                     treadle_rl_workers *workers, treadle_status status) {
   char message[TREADLE_GROUP_MESSAGE];
+  status = treadle_rl_teams_fail(t, whole, status);
   if (!t->apart) return treadle_worker_group_end(&workers->group, status);
   snprintf(message, sizeof message, "%s", treadle_error_message());
-  if (status) treadle_crew_end(t->crew, status); /* who waits for a rank that is stopped waits no longer */
   for (int p = 0; p < t->count; p++) treadle_worker_relay_close(&t->relays[p]);
   if (!status) treadle_crew_end(t->crew, status);
-  if (status) treadle_group_limit(whole->group, LAST_WORDS);
   if (status) (void)treadle_fail(status, "%s", message);
   return status;
 }
@@ -462,31 +455,7 @@ void treadle_rl_teams_close(treadle_rl_teams *t) {
   treadle_group_close(t->side);
   treadle_group_close(t->group);
   for (int p = 0; p < t->count; p++) treadle_free(t->team[p].ranks);
-  treadle_free(t->all);
-  if (t->apart && before[0]) (void)treadle_fail(TREADLE_STATE, "%s", before);
-}
-
-/* "Critic (pool 'critic')" */
-static const char *roles_of(const treadle_rl_teams *t, int rank) {
-  for (int p = 0; p < t->count; p++)
-    for (int32_t i = 0; i < t->team[p].count; i++) {
-      if (t->team[p].ranks[i] != rank) continue;
-      return t->team[p].rollout ? t->team[p].sides[i >= t->team[p].count - t->team[p].rollout]
-                                : t->team[p].roles;
-    }
-  return "no role";
-}
-
-treadle_status treadle_rl_teams_explain(const treadle_rl_teams *t, int team, const char *stage,
-                                        treadle_status status) {
-  char why[TREADLE_GROUP_MESSAGE], said[TREADLE_GROUP_MESSAGE];
-  int rank;
-  if (status != TREADLE_PEER && status != TREADLE_TIMEOUT && status != TREADLE_CANCELLED) return status;
-  snprintf(said, sizeof said, "%s", treadle_error_message());
-  if (!treadle_crew_find_lost(t->crew, t->all, t->all_count, &rank, why))
-    return treadle_fail(status, "%s, %s: %s", t->team[team].roles, stage, said);
-  return treadle_fail(TREADLE_PEER, "rank %d (node %d) of %s is lost in %s: %s", rank,
-                      treadle_group_node(t->crew->group, rank), roles_of(t, rank), stage, why);
+  if (t->crew && before[0]) (void)treadle_fail(TREADLE_STATE, "%s", before);
 }
 
 void treadle_rl_teams_traffic(const treadle_rl_teams *t, treadle_rl_traffic *traffic_p) {

@@ -61,8 +61,9 @@ static uint64_t device_bytes(void *run) {
 }
 
 static void before(void *run, const char *method) {
-  const treadle_rl *rl = run;
+  treadle_rl *rl = run;
   const char *role = role_of(&rl->teams, method);
+  rl->teams.doing = method;
   if (role) treadle_trace_begin(rl->workers.trace, role, method, device_bytes(run));
 }
 
@@ -120,9 +121,17 @@ void treadle_rl_trace_tell(const treadle_rl_crew *crew, const treadle_trace_file
   treadle_rl_warn(crew, line);
 }
 
-/* From the ranks of one group, the seconds of all of which are added to *busy_p. */
-static treadle_status collect(treadle_rl_workers *workers, treadle_worker_group *group,
-                              treadle_trace_file *file, const treadle_rl_span *span, double *busy_p) {
+/* What ranks have recorded, and where it goes. */
+typedef struct collection {
+  treadle_trace_file *file;
+  treadle_rl_span since; /* on the clock of the trace */
+  double busy;           /* seconds, of all ranks [ranks] */
+  int ranks;
+} collection;
+
+static treadle_status collect(treadle_rl_workers *workers, treadle_worker_group *group, void *of) {
+  collection *c = of;
+  const treadle_rl_span *since = &c->since;
   treadle_status status;
   treadle_message_clear(&workers->in);
   TRY(treadle_worker_group_call(group, "take_trace", &workers->in, &workers->out));
@@ -133,8 +142,9 @@ static treadle_status collect(treadle_rl_workers *workers, treadle_worker_group 
     size_t length;
     TRY(treadle_message_bytes(&answer, "trace", &bytes, &length));
     TRY(treadle_trace_read(bytes, length, &part));
-    treadle_trace_add(file, &part, span->step, span->begin);
-    *busy_p += treadle_trace_busy(&part, span->begin, span->end);
+    treadle_trace_add(c->file, &part, since->step, since->begin);
+    c->busy += treadle_trace_busy(&part, since->begin, since->end);
+    c->ranks++;
   }
 out:
   return status;
@@ -142,21 +152,13 @@ out:
 
 treadle_status treadle_rl_trace_collect(treadle_rl_workers *workers, treadle_trace_file *file,
                                         const treadle_rl_span *span, double *idle_p) {
-  const treadle_rl_span since = {.step = span->step,
-                                 .begin = treadle_trace_seconds(workers->trace, span->begin),
-                                 .end = treadle_trace_seconds(workers->trace, span->end)};
-  treadle_worker_group one = {.methods = workers->group.methods};
-  int ranks = treadle_worker_group_ranks(&workers->group);
-  double busy = 0;
+  collection c = {.file = file,
+                  .since = {.step = span->step,
+                            .begin = treadle_trace_seconds(workers->trace, span->begin),
+                            .end = treadle_trace_seconds(workers->trace, span->end)}};
   treadle_status status;
-  TRY(collect(workers, &workers->group, file, &since, &busy));
-  for (int p = 0; p < workers->relay_count; p++) {
-    one.relay = &workers->relays[p];
-    if (one.relay == workers->group.relay) continue;
-    ranks += treadle_worker_group_ranks(&one);
-    TRY(collect(workers, &one, file, &since, &busy));
-  }
-  *idle_p = since.end - since.begin - busy / ranks;
+  TRY(treadle_rl_call_each(workers, collect, &c));
+  *idle_p = c.since.end - c.since.begin - c.busy / c.ranks;
 out:
   return status;
 }

@@ -25,6 +25,11 @@ typedef struct treadle_rl_workers {
 
 void treadle_rl_workers_release(treadle_rl_workers *workers);
 
+/* Calls something of the policy's ranks, and apart of those of each other pool, one group after the other. */
+typedef treadle_status treadle_rl_group_call(treadle_rl_workers *workers, treadle_worker_group *group,
+                                             void *context);
+treadle_status treadle_rl_call_each(treadle_rl_workers *workers, treadle_rl_group_call *ask, void *context);
+
 typedef struct treadle_rl_rows {
   treadle_rl_batch *batch;
   const int64_t *samples; /* [count] which ones; those without tokens go nowhere */

@@ -174,6 +174,6 @@ treadle_status treadle_train_checkpoint_save(treadle_group *group,
   TRY(treadle_checkpoint_digests_write(group, s.temporary, checkpoint->step, checkpoint->families));
   TRY(agree(&s, s.rank == 0 ? finish(&s) : TREADLE_OK));
 out:
-  if (status && mine_to_remove && s.temporary[0]) (void)treadle_folder_remove(s.temporary);
+  if (status && mine_to_remove && s.temporary[0]) treadle_folder_drop(s.temporary);
   return status;
 }

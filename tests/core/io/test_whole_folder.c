@@ -50,6 +50,11 @@ static void test_remove_all(void **state) {
   assert_ok(treadle_folder_remove(gone));
   assert_ok(treadle_folder_remove(gone)); /* it is gone: fine */
   assert_false(treadle_file_exists(gone));
+  snprintf(deep, sizeof deep, "%s/file/deep", kept);
+  (void)treadle_fail(TREADLE_PEER, "the cause"); /* stays, although there is no such folder to remove */
+  treadle_folder_drop(deep);
+  assert_string_equal(treadle_error_message(), "the cause");
+  assert_fails(TREADLE_SYSTEM, "cannot remove the folder", treadle_folder_remove(deep));
   treadle_arena arena = {0};
   treadle_folder_names names = {0};
   assert_ok(treadle_folder_list(kept, &arena, &names));

@@ -87,6 +87,39 @@ static int refuse(const char *name, int rank, int size, void *context) {
   return 0;
 }
 
+/* Messages of a part, and of its parts, name ranks by the numbers that it was given for them: here those in the whole. */
+static int call_ranks(const char *name, int rank, int size, void *context) {
+  const int32_t numbers[] = {rank / 3 * 3, rank / 3 * 3 + 1, rank / 3 * 3 + 2};
+  treadle_group *group, *part, *turned;
+  char says[40];
+  RANK_OK(open_group(name, rank, size, context, &group));
+  RANK_OK(treadle_group_split(group, rank / 3, 0, &part));
+  RANK_OK(treadle_group_call_ranks(part, numbers));
+  snprintf(says, sizeof says, "rank %d: no luck", numbers[1]);
+  RANK_FAILS(
+      TREADLE_STATE, says,
+      treadle_group_agree(part, rank % 3 == 1 ? treadle_fail(TREADLE_STATE, "no luck") : TREADLE_OK));
+  RANK_OK(treadle_group_split(part, 0, -rank, &turned));
+  snprintf(says, sizeof says, "rank %d: no luck", numbers[2]);
+  RANK_FAILS(
+      TREADLE_STATE, says,
+      treadle_group_agree(turned, rank % 3 == 2 ? treadle_fail(TREADLE_STATE, "no luck") : TREADLE_OK));
+  if (rank % 3 == 2) {
+    (void)treadle_fail(TREADLE_STATE, "no more");
+    treadle_group_fail(turned);
+  } else {
+    snprintf(says, sizeof says, "rank %d failed: no more", numbers[2]);
+    RANK_FAILS(TREADLE_PEER, says,
+               treadle_group_wait(turned, 0, &turned->control->lines[0].words[0], 1, NULL,
+                                  treadle_group_deadline(turned), "a word"));
+  }
+  RANK_OK(treadle_group_barrier(group));
+  treadle_group_close(turned);
+  treadle_group_close(part);
+  treadle_group_close(group);
+  return 0;
+}
+
 /* One that dies does not let the others wait: neither those of its part, nor those that wait for its part to be made. */
 static int lose(const char *name, int rank, int size, void *context) {
   treadle_group *group, *part = NULL;
@@ -118,6 +151,11 @@ static void test_refused(void **state) {
   (void)state;
   check(refuse, 1);
 }
+static void test_called(void **state) {
+  (void)state;
+  check(call_ranks, 1);
+  check(call_ranks, 2);
+}
 static void test_lost(void **state) {
   (void)state;
   check(lose, 1);
@@ -126,6 +164,7 @@ static void test_lost(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_one_node), cmocka_unit_test(test_two_nodes),
-                                     cmocka_unit_test(test_refused), cmocka_unit_test(test_lost)};
+                                     cmocka_unit_test(test_refused), cmocka_unit_test(test_called),
+                                     cmocka_unit_test(test_lost)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

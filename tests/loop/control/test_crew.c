@@ -1,4 +1,5 @@
 /* Crews of processes: calls, rows that go from worker to worker, failures, ranks that die or are stopped; on one node and on two. */
+#include "control/crew.h"
 #include "group/ranks.h"
 #include "meet/store_place.h"
 #include "test.h"
@@ -329,6 +330,32 @@ static int run(const char *name, int rank, int size, void *context) {
   return result;
 }
 
+/* Of those that are lost the controller finds who died, whenever that was, before who left because of something; and of these the words. */
+static int leave(const char *name, int rank, int size, void *context) {
+  treadle_crew_loss loss = {0};
+  treadle_group *group;
+  treadle_crew *crew;
+  RANK_OK(open_group(name, rank, size, context, &group));
+  RANK_OK(treadle_crew_open(group, classes, TEST_COUNT(classes), NULL, &crew));
+  if (rank == 1) { /* it dies when the run has ended, without a word */
+    RANK_OK(treadle_crew_serve(crew));
+    _exit(0);
+  }
+  if (rank == 2) treadle_crew_end(crew, treadle_error_set(TREADLE_SYSTEM, "the disk is full"));
+  if (rank == 0) {
+    while (!treadle_crew_find_lost(crew, &loss)) {
+    }
+    RANK_TRUE(loss.rank == 2 && loss.left && loss.status == TREADLE_SYSTEM);
+    RANK_TRUE(strcmp(loss.why, "the disk is full") == 0);
+    treadle_crew_end(crew, TREADLE_OK);
+    while (loss.left) RANK_TRUE(treadle_crew_find_lost(crew, &loss));
+    RANK_TRUE(loss.rank == 1 && strcmp(loss.why, "it has closed the connection") == 0);
+  }
+  treadle_crew_close(crew);
+  treadle_group_close(group);
+  return 0;
+}
+
 static void check(place at, int size, int killed) {
   int results[8];
   if (at.nodes > 1) at.address = store_place();
@@ -357,8 +384,17 @@ static void test_deaths(void **state) {
   check((place){.nodes = 1, .control = control_death, .number = SIGSTOP, .limit = 2}, 5, 3);
 }
 
+static void test_leaving(void **state) {
+  (void)state;
+  place at = {.nodes = 1};
+  int results[3];
+  ranks_as_processes(3, 60, leave, &at, results);
+  for (int rank = 0; rank < 3; rank++) assert_int_equal(results[rank], 0);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_rows), cmocka_unit_test(test_rows_over_nodes),
-                                     cmocka_unit_test(test_calls), cmocka_unit_test(test_deaths)};
+                                     cmocka_unit_test(test_calls), cmocka_unit_test(test_deaths),
+                                     cmocka_unit_test(test_leaving)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

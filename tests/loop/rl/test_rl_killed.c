@@ -1,6 +1,6 @@
-/* Ranks of a run of reinforcement learning are killed at random moments, one at a time, and the run goes on: no rank stays, and in the end losses
- * and weights are those of a run that nobody touched; with a critic, too, and with pools and the controller apart. TREADLE_KILLS=N: how often (10, and fewer
- * with TREADLE_PERCENT; half of it with a critic, and with pools).
+/* Ranks of a run of reinforcement learning are killed at random moments, one at a time, and the run goes on: no rank stays, all say which one it was, and in
+ * the end losses and weights are those of a run that nobody touched; with a critic, too, and with pools and the controller apart. TREADLE_KILLS=N: how often
+ * (10, and fewer with TREADLE_PERCENT; half of it with a critic, and with pools).
  * ctest: stage=gcc timeout=600 */
 #include "group/ranks.h"
 #include "test.h"
@@ -70,6 +70,17 @@ out:
   return status;
 }
 
+/* The message is of the rank that was killed, and not of one that left because of it. */
+static int names(int victim) {
+  const char *message = treadle_error_message();
+  char name[20];
+  snprintf(name, sizeof name, "rank %d (", victim);
+  const char *found = strstr(message, name);
+  if (found && (found == message || !strstr(message, "is lost"))) return 2;
+  fprintf(stderr, "rank %d was killed, and the others say: %s\n", victim, message);
+  return 1;
+}
+
 static int train_rank(const char *name, int rank, int size, void *context) {
   const killing *k = context;
   treadle_rl_figures figures = TREADLE_INIT(treadle_rl_figures);
@@ -82,8 +93,9 @@ static int train_rank(const char *name, int rank, int size, void *context) {
     setitimer(ITIMER_REAL, &timer, NULL);
   }
   treadle_status status = train(k, group, &figures);
+  const int said = k->victim >= 0 && status == TREADLE_PEER ? names(k->victim) : 0;
   treadle_group_close(group);
-  if (k->victim >= 0 && status == TREADLE_PEER) return 2;
+  if (said) return said;
   RANK_OK(status);
   if (rank > 0) return 0;
   snprintf(path, sizeof path, "%s/figures", k->folder);
