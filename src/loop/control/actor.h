@@ -112,8 +112,6 @@ void treadle_actor_close_sides(treadle_actor *actor);
 /* As treadle_actor_agree, after a job that may take long: ranks that do not have it wait for its ranks as long as these live. */
 treadle_status treadle_actor_agree_after(const treadle_actor *actor, treadle_actor_job job,
                                          treadle_status status);
-/* The most that any rank says, where the ranks' figures may differ. Collective. */
-treadle_status treadle_actor_largest(const treadle_actor *actor, size_t mine, size_t *most_p);
 /* All ranks get what the ranks of a job found. Collective. */
 treadle_status treadle_actor_share(const treadle_actor *actor, treadle_actor_job job, uint64_t *found);
 /* Refused: rows for a rank that does not have this job. Local. */
