@@ -234,7 +234,7 @@ treadle_status treadle_rl_call_gauges(treadle_rl_workers *workers, treadle_rl_ga
     one.relay = &workers->relays[p];
     if (one.relay == workers->group.relay) continue;
     TRY(call_gauges(workers, &one, &others));
-    gauges_p->stops = gauges_p->stops || others.stops;
+    treadle_rl_gauges_join(gauges_p, &others);
   }
 out:
   return status;

@@ -148,26 +148,36 @@ static treadle_status check_count(const treadle_rl_task *task, const treadle_rl_
          treadle_text_of_count(whole->ranks - 1, "rank"), (long long)slots + 1);
 }
 
+/* Slot s is rank_of[s] of the run. key_p: this rank's place in its pool. */
+static treadle_status take_pools(treadle_rl_teams *t, const treadle_rl_task *task,
+                                 const treadle_rl_pools *pools, const int32_t *rank_of, int rank,
+                                 int *key_p) {
+  treadle_rl_pools_info info = TREADLE_INIT(treadle_rl_pools_info);
+  treadle_status status;
+  treadle_rl_pools_get_info(pools, &info);
+  TRY(find_roles(t, task, pools, &info));
+  for (int p = 0, key; p < t->count; p++) {
+    TRY(find_ranks(t, p, pools, rank_of, rank, &key));
+    if (key < 0) continue;
+    t->mine = p;
+    *key_p = key;
+  }
+out:
+  return status;
+}
+
 static treadle_status place_teams(treadle_rl_teams *t, const treadle_rl_task *task,
                                   const treadle_rl_crew *whole, int *key_p) {
   const int nodes = treadle_group_node_count(whole->group);
   int32_t *rank_of = treadle_alloc_array((size_t)whole->ranks, sizeof *rank_of),
           *by_node = treadle_alloc_array((size_t)nodes, sizeof *by_node);
-  treadle_rl_pools_info info = TREADLE_INIT(treadle_rl_pools_info);
   treadle_rl_pools *pools = NULL;
   treadle_status status = TREADLE_OK;
   if (!rank_of || !by_node)
     TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for the pools of %d ranks", whole->ranks));
   TRY(check_count(task, whole));
   TRY(place_pools(task, whole, nodes, rank_of, by_node, &pools));
-  treadle_rl_pools_get_info(pools, &info);
-  TRY(find_roles(t, task, pools, &info));
-  for (int p = 0, key; p < t->count; p++) {
-    TRY(find_ranks(t, p, pools, rank_of, whole->rank, &key));
-    if (key < 0) continue;
-    t->mine = p;
-    *key_p = key;
-  }
+  TRY(take_pools(t, task, pools, rank_of, whole->rank, key_p));
 out:
   treadle_rl_pools_destroy(pools);
   treadle_free(rank_of);
@@ -266,10 +276,6 @@ static treadle_status check_sides(const treadle_rl_teams *t, const treadle_rl_ta
     if (treadle_rl_uses_role(task->settings, others[i]) && treadle_rl_teams_share(t, others[i]))
       REFUSE("%s: %s: the run has a role %s, and Actor and Rollout have two pools: map it to another one",
              task->config->file, task->config->pools->place, treadle_pool_role_name(others[i]));
-  if (task->settings->generate.device_memory)
-    REFUSE("%s: where Actor and Rollout have two pools, the KV cache has the size of "
-           "generate_config.kv_memory in this version, and is not made as large as a device lets it be",
-           TREADLE_RL_PLACE(task, generate.device_memory));
   return TREADLE_OK;
 }
 
@@ -355,6 +361,31 @@ treadle_status treadle_rl_teams_find(treadle_rl_teams *t, const treadle_rl_task 
   crew_p->ranks = treadle_group_size(t->group);
   crew_p->group = crew_p->ranks > 1 ? t->group : NULL;
 out:
+  return status;
+}
+
+bool treadle_rl_is_apart(const treadle_train_config *config, int64_t ranks) {
+  const treadle_rl_crew whole = {.ranks = (int)ranks};
+  return is_apart(config->pools, &whole);
+}
+
+treadle_status treadle_rl_teams_plan(treadle_rl_teams *t, const treadle_rl_task *task,
+                                     const treadle_rl_pools *pools, int first_rank, treadle_rl_crew *crew) {
+  treadle_rl_pools_info info = TREADLE_INIT(treadle_rl_pools_info);
+  treadle_rl_pools_get_info(pools, &info);
+  const treadle_rl_crew whole = {.ranks = info.slots + first_rank, .observer = crew->observer};
+  int32_t *rank_of = treadle_alloc_array((size_t)info.slots, sizeof *rank_of);
+  int key = 0;
+  treadle_status status = TREADLE_OK;
+  *t = (treadle_rl_teams){.mine = -1};
+  if (!rank_of) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for the pools of %d ranks", whole.ranks));
+  for (int32_t slot = 0; slot < info.slots; slot++) rank_of[slot] = first_rank + slot;
+  TRY(take_pools(t, task, pools, rank_of, 0, &key));
+  TRY(unite_policy(t, &key));
+  if (first_rank) TRY(check_run(t, task));
+  find_crew(t, &whole, crew);
+out:
+  treadle_free(rank_of);
   return status;
 }
 
