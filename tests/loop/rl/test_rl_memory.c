@@ -247,11 +247,36 @@ static void ranks_are_those_of_the_pools(void **state) {
   treadle_train_config_destroy(config);
 }
 
+/* Allocations fail, one after the other, and nothing is left behind (the sanitizer looks). */
+static void memory_runs_out(void **state) {
+  (void)state;
+  treadle_train_config *config = parse(SIDES, NULL);
+  treadle_rl_pools *pools;
+  treadle_status status = TREADLE_NO_MEMORY;
+  long failed = 0;
+  assert_ok(treadle_rl_pools_create(config, NULL, 0, &pools));
+  for (long n = 1; status; n += 1 + n / 20) {
+    treadle_rl_pool_memory memory = TREADLE_INIT(treadle_rl_pool_memory);
+    treadle_alloc_fail_at(n);
+    status = treadle_rl_pools_foresee_roles(pools, config, &options, 1, &memory);
+    treadle_alloc_fail_at(0);
+    if (status) assert_int_equal(status, TREADLE_NO_MEMORY);
+    assert_true(memory.is_known == !status);
+    failed += status != TREADLE_OK;
+  }
+  assert_in_range(failed, 60, 400);
+  treadle_rl_pools_destroy(pools);
+  treadle_train_config_destroy(config);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(pools_are_the_run),           cmocka_unit_test(sides_have_their_own),
-      cmocka_unit_test(calls_come_one_at_a_time),    cmocka_unit_test(budgets_hold_all_pools),
-      cmocka_unit_test(caches_take_the_rest),        cmocka_unit_test(models_are_needed),
-      cmocka_unit_test(ranks_are_those_of_the_pools)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(pools_are_the_run),
+                                     cmocka_unit_test(sides_have_their_own),
+                                     cmocka_unit_test(calls_come_one_at_a_time),
+                                     cmocka_unit_test(budgets_hold_all_pools),
+                                     cmocka_unit_test(caches_take_the_rest),
+                                     cmocka_unit_test(models_are_needed),
+                                     cmocka_unit_test(ranks_are_those_of_the_pools),
+                                     cmocka_unit_test(memory_runs_out)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
