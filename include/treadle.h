@@ -843,6 +843,8 @@ typedef struct treadle_switch_options {
    * keeps that, too. If every rank keeps all that it has, a failed update leaves the old version there. Refused: too
    * few bytes, with the number; double_infer; alias. Of this rank alone. */
   size_t undo_bytes;
+  /* Device memory of this rank that lies in no window, and that budget_bytes has to hold, too. Of this rank alone. */
+  size_t outside_bytes;
 } treadle_switch_options;
 
 /* Own tensors. A trainer or an engine that already has its tensors gives their addresses when the switch is made. The

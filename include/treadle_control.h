@@ -141,9 +141,25 @@ void treadle_rl_pools_destroy(treadle_rl_pools *pools);
 void treadle_rl_pools_get_info(const treadle_rl_pools *pools, treadle_rl_pools_info *info_p);
 /* In the order of the configuration, from 0. */
 treadle_status treadle_rl_pools_get_pool(const treadle_rl_pools *pools, int32_t number, treadle_rl_pool_info *info_p);
-/* Computes the peak of bytes of the fullest rank of a pool, as treadle_rl_foresee does. `config` is the one of which
- * the pools were made. *known_p is false, and *bytes_p 0, if the configuration has no model, or if a role of the pool
- * cannot be foreseen yet: all but ActorRollout, Actor and Rollout together, and RefPolicy there or alone. Local. */
+/* What roles of a pool have on the device of a rank, at most: weights, gradients, optimizer state, KV cache, and what
+ * they compute in. */
+typedef struct treadle_rl_pool_memory {
+  size_t struct_size;
+  bool is_known;                         /* each role has a model */
+  size_t bytes;                          /* of the fullest rank, at its peak: of all roles that have a model */
+  size_t role_bytes[TREADLE_POOL_ROLES]; /* of each role alone, at its own peak; 0: it has no model here */
+  size_t room;                           /* device_memory times gpu_memory_utilization; 0: no limit */
+  bool fits;                             /* into the room, all ranks of the pool */
+  int64_t kv_blocks;                     /* of the rank with the fewest; 0: the pool does not generate */
+} treadle_rl_pool_memory;
+
+/* Foretells it, by shapes alone. `config` is the one of which the pools were made. Nothing is known if it has no model,
+ * if roles are in pools where treadle_rl_run does not run them, or if nothing says how many slots there are and one is
+ * too few. Local. */
+treadle_status treadle_rl_pools_foresee_roles(const treadle_rl_pools *pools, const treadle_train_config *config,
+                                              const treadle_rl_options *options, int32_t number,
+                                              treadle_rl_pool_memory *memory_p);
+/* The same of all roles together: *known_p is is_known, *bytes_p bytes, or 0 if they are not known. Local. */
 treadle_status treadle_rl_pools_foresee(const treadle_rl_pools *pools, const treadle_train_config *config,
                                         const treadle_rl_options *options, int32_t number, size_t *bytes_p,
                                         bool *known_p);

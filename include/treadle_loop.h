@@ -516,8 +516,9 @@ const char *const *treadle_switch_config_warnings(const treadle_switch_config *c
 treadle_status treadle_rl_run(treadle_group *group, const treadle_train_config *config,
                               const treadle_rl_options *options, treadle_rl_figures *result_p);
 
-/* Computes what each rank would hold: by_rank [ranks]. Refused: a device_memory that is too small, with what would fit,
- * but by_rank is filled even so. Local. */
+/* Computes what each rank would hold: by_rank [ranks]. Where roles have several pools, ranks are all processes of the
+ * run; rank 0 is the controller, and has nothing. Refused: a device_memory that is too small, with what would fit, but
+ * by_rank is filled even so; another number of ranks than the pools ask for. Local. */
 treadle_status treadle_rl_foresee(const treadle_train_config *config, int64_t ranks, const treadle_rl_options *options,
                                   treadle_actor_memory *by_rank);
 /* Computes the most bytes of host memory on each rank for the ids that a step's tokens were drawn from. 0: sampling

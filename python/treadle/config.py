@@ -175,7 +175,7 @@ def _pool(
     made: _library.Object, file: _library.Object, number: int, first: int, ranks: dict[int, dict[str, typing.Any]]
 ) -> dict[str, typing.Any]:
     """One pool; its ranks are added to `ranks`."""
-    size, known = ctypes.c_size_t(), ctypes.c_bool()
+    memory = _library.sized(_abi.treadle_rl_pool_memory)
     info, roles, slots = _slots(made, number)
     own = [first + slot.number for slot in slots]
     for rank, slot in zip(own, slots):
@@ -187,12 +187,18 @@ def _pool(
             "roles": roles,
         }
     _library.call(
-        "treadle_rl_pools_foresee", made.pointer, file.pointer, None, number, ctypes.byref(size), ctypes.byref(known)
+        "treadle_rl_pools_foresee_roles", made.pointer, file.pointer, None, number, ctypes.byref(memory)
     )
+    one = _library.sized(_abi.treadle_rl_pool_info)
+    _library.call("treadle_rl_pools_get_pool", made.pointer, number, ctypes.byref(one))
+    own_bytes = [memory.role_bytes[one.roles[i]] for i in range(len(roles))]
     return {
         "name": _library.text(info.name),
         "ranks": own,
         "nodes": sorted({ranks[rank]["node"] for rank in own}),
         "roles": roles,
-        "bytes": size.value if known.value else None,
+        "bytes": memory.bytes if memory.is_known else None,
+        "role_bytes": {role: own or None for role, own in zip(roles, own_bytes)},
+        "room_bytes": memory.room or None,
+        "fits": memory.fits if memory.is_known else None,
     }

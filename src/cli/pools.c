@@ -66,7 +66,8 @@ static treadle_status fill(treadle_pools_table *table, const treadle_train_confi
       table->slots[slot.number] = (treadle_pools_slot){slot, i};
     }
     treadle_progress("the bytes of pool %s", row->pool.name);
-    TRY(treadle_rl_pools_foresee(table->pools, config, &options, i, &row->bytes, &row->is_known));
+    row->memory = TREADLE_INIT(treadle_rl_pool_memory);
+    TRY(treadle_rl_pools_foresee_roles(table->pools, config, &options, i, &row->memory));
   }
   TRY(count_processes(table));
 out:

@@ -2,13 +2,14 @@
 #ifndef TREADLE_CLI_POOLS_H
 #define TREADLE_CLI_POOLS_H
 
+#include "cli/json_out.h"
+
 #include "treadle_control.h"
 
 typedef struct treadle_pools_row {
   treadle_rl_pool_info info;
   treadle_resource_pool_info pool;
-  size_t bytes;
-  bool is_known; /* bytes are */
+  treadle_rl_pool_memory memory;
 } treadle_pools_row;
 
 typedef struct treadle_pools_slot {
@@ -33,6 +34,9 @@ typedef struct treadle_pools_table {
   treadle_pools_train train;
 } treadle_pools_table;
 
+/* Into an open object: roles, bytes, role_bytes, room_bytes, fits. */
+void treadle_pools_print_memory(treadle_json_out *out, const treadle_rl_pool_info *info,
+                                const treadle_rl_pool_memory *memory);
 /* One JSON object. */
 void treadle_pools_print_json(const treadle_pools_table *table);
 /* A table of pools, and a picture of the nodes; has_nodes: the caller said which there are. */

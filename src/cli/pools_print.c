@@ -24,6 +24,29 @@ static void print_roles(treadle_json_out *out, const treadle_rl_pool_info *info)
   treadle_json_out_close(out, ']');
 }
 
+/* 0: not known, or no limit. */
+static void print_bytes(treadle_json_out *out, const char *key, size_t bytes) {
+  if (bytes)
+    treadle_json_out_int(out, key, (int64_t)bytes);
+  else
+    treadle_json_out_text(out, key, NULL);
+}
+
+void treadle_pools_print_memory(treadle_json_out *out, const treadle_rl_pool_info *info,
+                                const treadle_rl_pool_memory *memory) {
+  print_roles(out, info);
+  print_bytes(out, "bytes", memory->is_known ? memory->bytes : 0);
+  treadle_json_out_open(out, "role_bytes", '{');
+  for (int32_t i = 0; i < info->role_count; i++)
+    print_bytes(out, treadle_pool_role_name(info->roles[i]), memory->role_bytes[info->roles[i]]);
+  treadle_json_out_close(out, '}');
+  print_bytes(out, "room_bytes", memory->room);
+  if (memory->is_known)
+    treadle_json_out_bool(out, "fits", memory->fits);
+  else
+    treadle_json_out_text(out, "fits", NULL);
+}
+
 static void print_pool(treadle_json_out *out, const treadle_pools_table *table, int32_t number) {
   const treadle_pools_row *row = &table->rows[number];
   treadle_json_out_open(out, NULL, '{');
@@ -39,11 +62,7 @@ static void print_pool(treadle_json_out *out, const treadle_pools_table *table, 
     treadle_json_out_int(out, NULL, last);
   }
   treadle_json_out_close(out, ']');
-  print_roles(out, &row->info);
-  if (row->is_known)
-    treadle_json_out_int(out, "bytes", (int64_t)row->bytes);
-  else
-    treadle_json_out_text(out, "bytes", NULL);
+  treadle_pools_print_memory(out, &row->info, &row->memory);
   treadle_json_out_close(out, '}');
 }
 
@@ -126,6 +145,18 @@ static char letter_of(int32_t pool) {
 
 enum { COLUMNS = 5 };
 
+/* "27.1 MiB: ActorRollout 24.1 MiB, RewardModel 3.0 MiB; more than 20.0 MiB": where roles share it, each of them. */
+static void add_bytes(treadle_builder *text, const treadle_pools_row *row) {
+  const treadle_rl_pool_memory *m = &row->memory;
+  treadle_builder_add(text, "%s", m->is_known ? treadle_text_of_size(m->bytes) : "-");
+  for (int32_t i = 0; m->bytes && row->info.role_count > 1 && i < row->info.role_count; i++) {
+    const size_t bytes = m->role_bytes[row->info.roles[i]];
+    treadle_builder_add(text, "%s %s %s", i ? "," : ":", treadle_pool_role_name(row->info.roles[i]),
+                        bytes ? treadle_text_of_size(bytes) : "-");
+  }
+  if (m->is_known && !m->fits) treadle_builder_add(text, "; more than %s", treadle_text_of_size(m->room));
+}
+
 static void add_cells(treadle_builder cells[COLUMNS], const treadle_pools_table *table, int32_t number) {
   const treadle_pools_row *row = &table->rows[number];
   treadle_builder_add(&cells[0], "%c  %s", letter_of(number), treadle_text_shown(row->pool.name));
@@ -133,7 +164,7 @@ static void add_cells(treadle_builder cells[COLUMNS], const treadle_pools_table 
     treadle_builder_add(&cells[1], "%s%s", i ? ", " : "", treadle_pool_role_name(row->info.roles[i]));
   add_ranks(&cells[2], table, row);
   add_nodes(&cells[3], table, number);
-  treadle_builder_add(&cells[4], "%s", row->is_known ? treadle_text_of_size(row->bytes) : "-");
+  add_bytes(&cells[4], row);
 }
 
 /* A table, as wide as its cells are. false: memory was out. */
@@ -208,8 +239,11 @@ static void print_processes(const treadle_pools_table *table) {
 
 treadle_status treadle_pools_print_text(const treadle_pools_table *table, bool has_nodes) {
   const treadle_rl_pools_info *all = &table->all;
-  bool is_known = true;
-  for (int32_t i = 0; i < all->count; i++) is_known = is_known && table->rows[i].is_known;
+  bool is_known = true, is_any = false;
+  for (int32_t i = 0; i < all->count; i++) {
+    is_known = is_known && table->rows[i].memory.is_known;
+    is_any = is_any || table->rows[i].memory.is_known;
+  }
   printf("%s on %s%s; the controller is rank 0, and %s\n", treadle_text_of_count(all->slots, "slot"),
          treadle_text_of_count(all->nodes, "node"), has_nodes ? "" : ", as --nodes does not say on which",
          all->first_rank ? "works alone" : "also works");
@@ -220,8 +254,13 @@ treadle_status treadle_pools_print_text(const treadle_pools_table *table, bool h
   printf("\n");
   print_nodes(table);
   print_processes(table);
+  if (is_any)
+    printf("\nbytes: the most that a rank has on its device at once, of all roles of its pool: weights, "
+           "gradients, optimizer state, KV cache, and what they compute in\n");
   if (!is_known)
-    printf("\nbytes -: there is no model (actor_config.model), or a role whose bytes cannot be foreseen "
-           "yet\n");
+    printf(
+        "%sbytes -: a role has no model (actor_config.model, reward_config.model), or no work in this run, "
+        "or does not run in this pool yet; or --nodes has to say how many ranks there are\n",
+        is_any ? "" : "\n");
   return TREADLE_OK;
 }

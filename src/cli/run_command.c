@@ -32,12 +32,14 @@ static int plan(const treadle_run_command *command, const treadle_arguments *a) 
   const treadle_session alone = {.command = command->name, .size = 1};
   treadle_train_config *config = NULL;
   int64_t ranks = a->ranks.count ? a->ranks.count : 1;
-  void *memory = calloc((size_t)ranks, command->memory_bytes);
+  void *memory = NULL;
   bool misfit = false;
   treadle_status status;
+  TRY(read_config(command, &alone, a, &config));
+  if (!a->ranks.count && command->count_ranks) TRY(command->count_ranks(config, &ranks));
+  memory = calloc((size_t)ranks, command->memory_bytes);
   if (!memory)
     TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for the forecast of %lld ranks", (long long)ranks));
-  TRY(read_config(command, &alone, a, &config));
   status = command->plan(a, config, ranks, memory, &misfit);
 out:
   treadle_train_config_destroy(config);

@@ -15,6 +15,8 @@ typedef struct treadle_run_command {
                                 treadle_train_config **config_p);
   bool nodes;          /* ranks may be on several nodes, and there are options of how they meet */
   size_t memory_bytes; /* of a rank's forecast */
+  /* How many ranks a forecast is for, where --ranks does not say. NULL: one. */
+  treadle_status (*count_ranks)(const treadle_train_config *config, int64_t *ranks_p);
   /* Makes the forecast `memory` [ranks], and prints it; *misfit_p: it was printed, and is more than there is. */
   treadle_status (*plan)(const treadle_arguments *a, treadle_train_config *config, int64_t ranks,
                          void *memory, bool *misfit_p);

@@ -2,6 +2,7 @@
 #include "cli/json_out.h"
 #include "cli/run_command.h"
 #include "cli/stop.h"
+#include "cli/train_plan.h"
 
 #include <math.h>
 #include <string.h>
@@ -92,115 +93,6 @@ static void print(const treadle_rl_figures *r, bool json) {
   treadle_json_out_close(&out, '}');
 }
 
-/* ---- --plan ---- */
-
-static const struct {
-  const char *name;
-  treadle_class which[2];
-} classes[] = {{"params", {TREADLE_PARAMS, TREADLE_PARAMS}},
-               {"grads", {TREADLE_GRADS, TREADLE_GRADS}},
-               {"optimizer", {TREADLE_OPTIMIZER, TREADLE_OPTIMIZER}},
-               {"infer", {TREADLE_INFER_PARAMS, TREADLE_INFER_PARAMS}},
-               {"kv", {TREADLE_KV, TREADLE_KV}},
-               {"work", {TREADLE_WORK, TREADLE_TRAIN_WORK}},
-               {"reference", {TREADLE_REFERENCE, TREADLE_REFERENCE}}};
-enum { CLASSES = sizeof classes / sizeof *classes };
-
-static const struct {
-  const char *name;
-  treadle_mode mode;
-} modes[] = {{"train", TREADLE_TRAIN},
-             {"forward", TREADLE_FORWARD},
-             {"infer", TREADLE_INFER},
-             {"host", TREADLE_HOST}};
-enum { MODES = sizeof modes / sizeof *modes };
-
-static size_t sum_of(const size_t *bytes) {
-  size_t sum = 0;
-  for (int c = 0; c < TREADLE_CLASSES; c++) sum += bytes[c];
-  return sum;
-}
-
-/* Of a class, in a mode; in FORWARD, while the reference is there where there is one, or a critic is trained, whichever has more. */
-static size_t bytes_of(const treadle_actor_memory *m, int mode, int c) {
-  const size_t *bytes = m->by_mode[modes[mode].mode];
-  if (modes[mode].mode == TREADLE_FORWARD && m->with_reference[TREADLE_REFERENCE])
-    bytes = m->with_reference;
-  if (modes[mode].mode == TREADLE_FORWARD && sum_of(m->with_critic) > sum_of(bytes)) bytes = m->with_critic;
-  size_t sum = bytes[classes[c].which[0]];
-  return classes[c].which[1] == classes[c].which[0] ? sum : sum + bytes[classes[c].which[1]];
-}
-
-/* "infer": the mode that holds the most. */
-static const char *fullest_mode(const treadle_actor_memory *m) {
-  size_t most = 0;
-  int found = 0;
-  for (int mode = 0; mode < MODES; mode++) {
-    size_t sum = 0;
-    for (int c = 0; c < CLASSES; c++) sum += bytes_of(m, mode, c);
-    if (sum > most) found = mode;
-    if (sum > most) most = sum;
-  }
-  return modes[found].name;
-}
-
-static void print_table(const treadle_actor_memory *m, int64_t ranks) {
-  for (int64_t first = 0, end; first < ranks; first = end) {
-    for (end = first + 1; end < ranks && memcmp(&m[end], &m[first], sizeof *m) == 0;) end++;
-    printf("%s%lld", end - first > 1 ? "ranks " : "rank ", (long long)first);
-    if (end - first > 1) printf(" to %lld", (long long)end - 1);
-    printf(": peak %.1f MiB, most in mode %s; %lld KV blocks\n", (double)m[first].peak_bytes / (1 << 20),
-           fullest_mode(&m[first]), (long long)m[first].kv_blocks);
-    printf("  %-8s", "MiB");
-    for (int c = 0; c < CLASSES; c++) printf(" %10s", classes[c].name);
-    printf("\n");
-    for (int mode = 0; mode < MODES; mode++) {
-      printf("  %-8s", modes[mode].name);
-      for (int c = 0; c < CLASSES; c++) printf(" %10.2f", (double)bytes_of(&m[first], mode, c) / (1 << 20));
-      printf("\n");
-    }
-  }
-}
-
-static void print_rank(treadle_json_out *out, const treadle_actor_memory *m, int64_t rank, size_t kept) {
-  treadle_json_out_open(out, NULL, '{');
-  treadle_json_out_int(out, "rank", rank);
-  treadle_json_out_open(out, "modes", '{');
-  for (int mode = 0; mode < MODES; mode++) {
-    treadle_json_out_open(out, modes[mode].name, '{');
-    for (int c = 0; c < CLASSES; c++)
-      treadle_json_out_int(out, classes[c].name, (int64_t)bytes_of(m, mode, c));
-    treadle_json_out_close(out, '}');
-  }
-  treadle_json_out_close(out, '}');
-  treadle_json_out_int(out, "peak_bytes", (int64_t)m->peak_bytes);
-  treadle_json_out_int(out, "kept_bytes", (int64_t)kept);
-  treadle_json_out_close(out, '}');
-}
-
-/* kept: bytes of ids that tokens were drawn from, in each rank's host memory. */
-static void print_plan(const treadle_actor_memory *m, int64_t ranks, size_t kept, bool fits, bool json) {
-  treadle_json_out out = {.file = stdout};
-  size_t peak = 0;
-  int64_t blocks = m->kv_blocks;
-  if (!json) {
-    print_table(m, ranks);
-    return;
-  }
-  for (int64_t rank = 0; rank < ranks; rank++) {
-    if (m[rank].peak_bytes > peak) peak = m[rank].peak_bytes;
-    if (m[rank].kv_blocks < blocks) blocks = m[rank].kv_blocks;
-  }
-  treadle_json_out_open(&out, NULL, '{');
-  treadle_json_out_int(&out, "peak_bytes", (int64_t)peak);
-  treadle_json_out_int(&out, "kv_blocks", blocks);
-  treadle_json_out_bool(&out, "fits", fits);
-  treadle_json_out_open(&out, "by_rank", '[');
-  for (int64_t rank = 0; rank < ranks; rank++) print_rank(&out, &m[rank], rank, kept);
-  treadle_json_out_close(&out, ']');
-  treadle_json_out_close(&out, '}');
-}
-
 static treadle_rl_options options_of(const treadle_arguments *a, treadle_observer *observer) {
   *observer = (treadle_observer){.struct_size = sizeof *observer,
                                  .context = a->json ? stderr : stdout,
@@ -221,14 +113,21 @@ static treadle_rl_options options_of(const treadle_arguments *a, treadle_observe
 static treadle_status plan(const treadle_arguments *a, treadle_train_config *config, int64_t ranks,
                            void *memory, bool *misfit_p) {
   treadle_actor_memory *by_rank = memory;
+  treadle_train_plan p = {.by_rank = by_rank, .ranks = ranks};
   treadle_observer observer;
   const treadle_rl_options options = options_of(a, &observer);
-  size_t kept;
-  treadle_status status;
-  TRY(treadle_rl_foresee_kept(config, &options, &kept));
-  status = treadle_rl_foresee(config, ranks, &options, by_rank);
-  *misfit_p = status && by_rank[0].peak_bytes; /* more than there is: the plan is there */
-  if (!status || *misfit_p) print_plan(by_rank, ranks, kept, !*misfit_p, a->json);
+  char why[1024];
+  treadle_status status, foreseen;
+  TRY(treadle_rl_foresee_kept(config, &options, &p.kept));
+  foreseen = status = treadle_rl_foresee(config, ranks, &options, by_rank);
+  snprintf(why, sizeof why, "%s", treadle_error_message());
+  for (int64_t rank = 0; rank < ranks; rank++)
+    if (by_rank[rank].peak_bytes > p.peak) p.peak = by_rank[rank].peak_bytes;
+  *misfit_p = foreseen && p.peak; /* more than there is: the plan is there */
+  p.fits = !foreseen;
+  if (foreseen && !*misfit_p) goto out;
+  TRY(treadle_train_plan_print(&p, config, &options, a->json));
+  if (foreseen) status = treadle_error_set(foreseen, why);
 out:
   return status;
 }
@@ -256,6 +155,7 @@ int treadle_command_train(const treadle_arguments *a) {
                                             .help_config = treadle_rl_config_help,
                                             .read_config = treadle_rl_config_read,
                                             .memory_bytes = sizeof(treadle_actor_memory),
+                                            .count_ranks = treadle_train_plan_ranks,
                                             .plan = plan,
                                             .run = run};
   return treadle_run_command_run(&train, a);

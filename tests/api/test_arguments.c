@@ -2252,6 +2252,7 @@ static void pools_of_roles(objects *o) {
   treadle_rl_pools *pools = (void *)o;
   treadle_rl_pools_info info = TREADLE_INIT(treadle_rl_pools_info);
   treadle_rl_pool_info one = TREADLE_INIT(treadle_rl_pool_info);
+  treadle_rl_pool_memory memory = TREADLE_INIT(treadle_rl_pool_memory);
   treadle_rl_options options = {.struct_size = sizeof options};
   size_t bytes;
   bool known;
@@ -2280,6 +2281,12 @@ static void pools_of_roles(objects *o) {
   REFUSED(treadle_rl_pools_foresee(pools, config, &options, 0, NULL, &known));
   REFUSED(treadle_rl_pools_foresee(pools, config, &options, 0, &bytes, NULL));
   REFUSED_SIZES(options, treadle_rl_pools_foresee(pools, config, &options, 0, &bytes, &known));
+  REFUSED(treadle_rl_pools_foresee_roles(NULL, config, &options, 0, &memory));
+  REFUSED(treadle_rl_pools_foresee_roles(pools, NULL, &options, 0, &memory));
+  REFUSED(treadle_rl_pools_foresee_roles(pools, config, &options, 1, &memory));
+  REFUSED(treadle_rl_pools_foresee_roles(pools, config, &options, 0, NULL));
+  REFUSED_SIZES(options, treadle_rl_pools_foresee_roles(pools, config, &options, 0, &memory));
+  REFUSED_SIZES(memory, treadle_rl_pools_foresee_roles(pools, config, &options, 0, &memory));
   WORKS(treadle_rl_pools_destroy(NULL));
   treadle_rl_pools_destroy(pools);
   treadle_train_config_destroy(config);

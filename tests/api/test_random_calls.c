@@ -1587,6 +1587,7 @@ static void call_role_pools(caller *c) {
   treadle_rl_pools *pools = NULL;
   treadle_rl_pools_info info = {.struct_size = struct_size(c, sizeof info)};
   treadle_rl_pool_info one = {.struct_size = struct_size(c, sizeof one)};
+  treadle_rl_pool_memory memory = {.struct_size = struct_size(c, sizeof memory)};
   treadle_rl_options options = {.struct_size = struct_size(c, sizeof options)};
   size_t bytes;
   bool known;
@@ -1599,6 +1600,8 @@ static void call_role_pools(caller *c) {
   SAID(treadle_rl_pools_get_pool(pools, (int32_t)below(c, 3), OR_NULL(c, &one)));
   SAID(treadle_rl_pools_foresee(pools, config, OR_NULL(c, &options), (int32_t)below(c, 3),
                                 OR_NULL(c, &bytes), OR_NULL(c, &known)));
+  SAID(treadle_rl_pools_foresee_roles(pools, config, OR_NULL(c, &options), (int32_t)below(c, 3),
+                                      OR_NULL(c, &memory)));
   CALL(treadle_rl_pools_destroy(pools));
   CALL(treadle_train_config_destroy(config));
 }

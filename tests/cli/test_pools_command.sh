@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # treadle pools: the example of S4, 32 + 16 + 8 slots on seven nodes of eight, its exact JSON and the text of docs/cli.md; nodes given and not given;
-# pools that do not fit; bytes, which are those of treadle train --plan. And treadle train, which runs one pool with the results of a run without
-# pools, and refuses several.
+# pools that do not fit; bytes, which are those of treadle train --plan, role by role. And treadle train, which runs one pool with the results of a run
+# without pools, and refuses another number of ranks.
 # ctest: timeout=300
 set -euo pipefail
 folder=$(mktemp -d /tmp/treadle-test-XXXXXX)
@@ -22,12 +22,13 @@ row() { sed -n "s/^ *$1  *//p" "$folder/out" | head -1; }
 
 # ---- S4 ----
 list() { seq -s ', ' "$1" "$2"; }
+nothing() { printf '"roles": ["%s"], "bytes": null, "role_bytes": {"%s": null}, "room_bytes": null, "fits": null' "$1" "$1"; }
 wanted() {
   local rank node role
   printf '{\n  "slots": 56,\n  "controller": 0,\n  "train": null,\n  "pools": [\n'
-  printf '    {"name": "actor_rollout", "ranks": [%s], "nodes": [0, 1, 2, 3], "roles": ["ActorRollout"], "bytes": null},\n' "$(list 1 32)"
-  printf '    {"name": "critic", "ranks": [%s], "nodes": [4, 5], "roles": ["Critic"], "bytes": null},\n' "$(list 33 48)"
-  printf '    {"name": "reward", "ranks": [%s], "nodes": [6], "roles": ["RewardModel"], "bytes": null}],\n' "$(list 49 56)"
+  printf '    {"name": "actor_rollout", "ranks": [%s], "nodes": [0, 1, 2, 3], %s},\n' "$(list 1 32)" "$(nothing ActorRollout)"
+  printf '    {"name": "critic", "ranks": [%s], "nodes": [4, 5], %s},\n' "$(list 33 48)" "$(nothing Critic)"
+  printf '    {"name": "reward", "ranks": [%s], "nodes": [6], %s}],\n' "$(list 49 56)" "$(nothing RewardModel)"
   printf '  "ranks": ['
   for ((rank = 1; rank <= 56; rank++)); do
     node=$(((rank - 1) / 8))
@@ -93,7 +94,7 @@ pools "$demo" "${two[@]}" --nodes 10, --json
 [ "$(bytes policy)" = "$(peak "$demo")" ] || fail "$(bytes policy) bytes of the policy, not $(peak "$demo")"
 [ "$(bytes judge)" = null ] || fail "bytes of a reward model"
 pools "$demo" "resource_pools={policy: [8]}" "mapping={ActorRollout: policy, Critic: policy}" --json
-[ "$(bytes policy)" = null ] || fail "bytes of a pool with a role that cannot be foreseen"
+[ "$(bytes policy)" = null ] || fail "bytes of a pool with a role that has no model"
 pools "$demo" --nodes 4,4
 grep -q '^the configuration says nothing of pools: all slots are one$' "$folder/out" || fail "nothing is said of a configuration without pools"
 grep -q '^8 slots on 2 nodes; the controller is rank 0, and also works$' "$folder/out" || fail "another controller of one pool"
@@ -116,6 +117,39 @@ pools examples/ppo-demo.yaml "${critics[@]}" --json
 alone=$(bytes policy)
 pools examples/ppo-demo.yaml "${critics[@]}" rl_config.adv_estimator=reinforce_plus_plus --json
 [ -n "$alone" ] && [ "$alone" = "$(bytes policy)" ] || fail "$alone bytes of a policy whose critic is apart, not $(bytes policy)"
+# Each role by itself, and those that share ranks: never less than the largest, nor more than all. A reward model without files can be planned.
+role() { sed -n "s/.*\"name\": \"$1\".*\"$2\": \([0-9a-z]*\).*/\1/p" "$folder/out"; }
+config=examples/sequence/policy/config.json
+all=(examples/ppo-demo.yaml reward_config.model=$config rl_config.use_kl_in_reward=true)
+apart=("resource_pools={actor: [2], rollout: [2], critic: [2], others: [2]}" "mapping={Actor: actor, Rollout: rollout, Critic: critic, RefPolicy: others, RewardModel: others}")
+pools "${all[@]}" "${apart[@]}" --json
+for pair in actor:Actor rollout:Rollout critic:Critic; do
+  [ "$(role ${pair%:*} ${pair#*:})" = "$(bytes ${pair%:*})" ] || fail "${pair#*:} alone is another than its pool"
+done
+critic=$(bytes critic) others=$(bytes others)
+((others >= $(role others RefPolicy) && others >= $(role others RewardModel) && others < $(role others RefPolicy) + $(role others RewardModel))) || { cat "$folder/out"; fail "bytes of two roles"; }
+pools "${all[@]}" "resource_pools={policy: [2]}" "mapping={ActorRollout: policy, Critic: policy, RefPolicy: policy, RewardModel: policy}" --json
+[ "$(role policy Critic)" = "$critic" ] || fail "a critic beside the policy is another"
+(($(bytes policy) > $(role policy ActorRollout) && $(role policy RefPolicy) > 0 && $(role policy RefPolicy) < others)) || { cat "$folder/out"; fail "bytes of all roles together"; }
+pools "${all[@]}" "${apart[@]}" generate_config.device_memory=$((critic - 1)) generate_config.gpu_memory_utilization=1 --json
+[ "$(role critic fits) $(role others fits) $(role critic room_bytes)" = "false true $((critic - 1))" ] || { cat "$folder/out"; fail "what fits"; }
+pools "${all[@]}" "${apart[@]}" generate_config.device_memory=$((critic - 1)) generate_config.gpu_memory_utilization=1
+grep -q '^c  critic .* MiB; more than [0-9.]* MiB$' "$folder/out" || { cat "$folder/out"; fail "the table does not say what does not fit"; }
+# The plan of a run says the same of each pool, for the processes that it has.
+pools "${all[@]}" "${apart[@]}" --json
+cp "$folder/out" "$folder/pools"
+"$TREADLE" train "${all[@]}" "${apart[@]}" --plan --json >"$folder/plan"
+for name in actor rollout critic others; do
+  of() { grep -o "\"name\": \"$name\".*\"fits\": true" "$folder/$1" | sed 's/"nodes": [^]]*\], //'; }
+  [ -n "$(of pools)" ] && [ "$(of pools)" = "$(of plan)" ] || { of pools; of plan; fail "the plan says something else of $name"; }
+done
+[ "$(grep -o '"rank": [0-9]*' "$folder/plan" | tr -dc '0-9\n' | tr '\n' ' ')" = "1 2 3 4 5 6 7 8 " ] || fail "the plan has other ranks"
+"$TREADLE" train "${all[@]}" "${apart[@]}" --plan --ranks 9 --json | cmp - "$folder/plan" || fail "another plan with --ranks"
+"$TREADLE" train "${all[@]}" "${apart[@]}" --plan >"$folder/out"
+grep -q "^pool 'others': [0-9.]* MiB of a rank: RefPolicy [0-9.]* MiB, RewardModel [0-9.]* MiB$" "$folder/out" || { cat "$folder/out"; fail "the plan has no line of a pool"; }
+# Where sampling cuts, ids are kept: their bytes do not ask for a layout on one rank.
+"$TREADLE" train "$demo" --plan --ranks 8 generate_config.sampling_config.top_k=5 --json >"$folder/out" 2>"$folder/err" || { cat "$folder/err"; fail "no plan of a run that cuts"; }
+grep -q '"kept_bytes": [1-9]' "$folder/out" || fail "no bytes of kept ids"
 together=("resource_pools={policy: [8]}" "mapping={ActorRollout: policy, RefPolicy: policy}")
 pools "$demo" $kl "${together[@]}" --json
 [ "$(bytes policy)" = "$(peak "$demo" $kl "${together[@]}")" ] || fail "other bytes of a policy with its reference"
@@ -125,7 +159,7 @@ refused "start a multiple of 4 ranks" pools "$demo" "resource_pools={policy: [6]
 pools "$demo" trainer.n_gpus_per_node=4 trainer.nnodes=2 --nodes 4,4
 [ "$(row 'a')" = "global_pool  ActorRollout  0-7    0-1    25.88 MiB" ] || fail "verl's form: $(row 'a')"
 pools "$demo" cluster.component_placement.actor=4-7 cluster.component_placement.rollout=0-3 --nodes 8, 2>&1
-[ "$(row 'a')" = "actor    Actor    5-8    0      -" ] || fail "RLinf's form: $(row 'a')"
+[ "$(row 'a')" = "actor    Actor    5-8    0      22.31 MiB" ] || fail "RLinf's form: $(row 'a')"
 refused "slot 7 is out of range: there are 4, 0 to 3" pools "$demo" cluster.component_placement.actor=4-7 cluster.component_placement.rollout=0-3 --nodes 4,
 
 # ---- treadle train ----
@@ -147,7 +181,7 @@ needs '5 processes, --nodes 4,1; the controller is one more on the first node' '
 needs '5 processes; the controller is one more on the first node' '{"processes":5,"nodes":[5]}' 'resource_pools={policy: [3], critic: [1]}'
 needs '2 processes' '{"processes":2,"nodes":[2]}' 'resource_pools={all: [2]}' 'mapping={ActorRollout: all, Critic: all}'
 needs "refuses them: pool 'policy' is on several nodes, and in this version a role is on one" null 'resource_pools={policy: [2, 2], critic: [1]}' --nodes 2,3
-refused "says 2 pools, the first two 'policy' and 'judge': --plan foresees one pool that has all roles" train "$demo" "${two[@]}" --plan --ranks 8
+refused "asks for 10 slots, and the controller is a process of its own: plan with --ranks 11, or leave it out" train "$demo" "${two[@]}" --plan --ranks 8
 refused "pool 'policy' has 8 slots, and the run has 4 ranks: start 8" train "$demo" "resource_pools={policy: [8]}" "mapping={ActorRollout: policy}" --plan --ranks 4
 "$TREADLE" data sequence --out "$folder/data" --seed 1 >/dev/null
 small=("megatron_training.data_path=$folder/data/train.jsonl" megatron_training.val_path=null megatron_training.test_interval=0 megatron_training.train_iters=2

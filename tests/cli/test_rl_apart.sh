@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # treadle train with the controller apart, by examples/ppo-demo.yaml: the policy, its critic and its reference on pools of their own, or on one, have the rollouts, losses,
 # weights and values of a run in which all ranks do everything; such a run goes on where the other one stopped, and back; ranks that die end
-# it for all, by name; refusals.
+# it for all, by name; what each pool holds is what was foreseen, and a budget; refusals.
 # ctest: label=mpi timeout=600
 set -euo pipefail
 folder=$(mktemp -d /tmp/treadle-test-XXXXXX)
@@ -28,6 +28,7 @@ run() {
   rm -rf "$folder/run" "$folder/dump"
   "${launch[@]}" -n "$ranks" "$TREADLE" train examples/ppo-demo.yaml "${keys[@]}" "$@" --threads 1 --json >"$folder/$name" 2>"$folder/$name.err" ||
     { cat "$folder/$name.err"; fail "$name: failed"; }
+  [ "$(value "$name" peak_bytes)" = "$(value "$name" peak_predicted_bytes)" ] || fail "$name: the peak is not what was foreseen"
   keep "$name"
 }
 keep() {
@@ -104,6 +105,21 @@ sides='resource_pools={rollout: [2], critic: [2], ref: [1], actor: [2]}' theirs=
 run sides 8 "$sides" "$theirs" ref_config.tensor_model_parallel_size=1 rl_config.actor_rollout_dispatch_size=8 --nodes 5,3
 same together sides
 [ "$(grep -o '"control/row_bytes_by_controller":[^,}]*' "$folder/run/metrics.jsonl" | sort -u)" = '"control/row_bytes_by_controller":0' ] || fail "the controller had rows"
+# The peak is of all pools: here of the critic's, which the policy's ranks know nothing of. With a budget the cache of Rollout takes what is left, and no more.
+whole=("$sides" "$theirs" ref_config.tensor_model_parallel_size=1)
+plan() { "$TREADLE" train --plan examples/ppo-demo.yaml "${keys[@]}" "$@" --threads 1 --json; }
+of_pool() { sed -n "s/.*\"name\": \"$1\".*\"$2\": \([0-9a-z]*\).*/\1/p" "$folder/plan"; }
+plan "${whole[@]}" >"$folder/plan"
+[ "$(value plan peak_bytes | head -1)" = "$(value sides peak_bytes)" ] && [ "$(of_pool critic bytes)" = "$(value sides peak_bytes)" ] ||
+  fail "the peak of the run is not that of the critic's pool: $(value sides peak_bytes)"
+[ "$(value sides kv_blocks)" = "$(of_pool rollout kv_blocks)" ] || fail "blocks of ranks that do not generate"
+few=$(of_pool rollout kv_blocks)
+run full 8 "${whole[@]}" generate_config.device_memory=64MiB generate_config.gpu_memory_utilization=0.5
+same together full
+plan "${whole[@]}" generate_config.device_memory=64MiB generate_config.gpu_memory_utilization=0.5 >"$folder/plan"
+[ "$(value full kv_blocks)" = "$(of_pool rollout kv_blocks)" ] && (($(of_pool rollout kv_blocks) > 10 * few)) || fail "$(value full kv_blocks) blocks of the cache"
+(($(value full peak_bytes) <= 32 << 20 && $(value full peak_bytes) > 31 << 20)) || fail "$(value full peak_bytes) bytes of a budget of 32 MiB"
+run sides 8 "${whole[@]}" --nodes 5,3
 rm -r "$folder/run/global_step_4"
 "${launch[@]}" -n 2 "$TREADLE" train examples/ppo-demo.yaml "${keys[@]}" --threads 1 --resume --json >"$folder/joined" 2>"$folder/err" || { cat "$folder/err"; fail "no resuming together"; }
 keep joined
@@ -156,8 +172,13 @@ dies 4 "rank 4 \(Critic, pool 'critic', node 1\) is lost in [a-z_]+: "
 dies 1 "rank 1 \(ActorRollout, RefPolicy, pool 'policy', node 0\) is lost in [a-z_]+: .*silent" STOP
 dies 0 'rank 0 \(controller, node 0\) is lost in [a-z_]+: '
 
-# The controller alone is asked to stop: all end after the step at hand.
+# The controller has no part of any pool of memory; all others have. It alone is asked to stop: all end after the step at hand.
 begin
+for rank in 0 1 2 3 4; do
+  { cat "/proc/${pids[rank]}/maps"; ls -l "/proc/${pids[rank]}/fd"; } >"$folder/maps"
+  count=$(grep -c memfd:treadle-pool "$folder/maps" || true)
+  ((rank ? count > 0 : count == 0)) || fail "rank $rank has $count pools of memory, mapped or open"
+done
 kill -USR1 "${pids[0]}"
 for rank in 0 1 2 3 4; do
   status=0
@@ -193,10 +214,35 @@ refuses 'free are: 2 on node 0, 2 on node 1; they fit with --nodes 4,1, where th
 refuses 'they fit with --nodes 1,3,1, where' 5 "$uneven" "$apart" --nodes 2,2,1
 two='resource_pools={actor: [2], rollout: [2]}' alone='mapping={Actor: actor, Rollout: rollout}' plain=(rl_config.adv_estimator=group_norm)
 keys=("${keys[@]/use_kl_in_reward=true/use_kl_in_reward=false}")
-refuses 'the KV cache has the size of generate_config.kv_memory in this version' 5 "$two" "$alone" "${plain[@]}" generate_config.device_memory=1GiB
-rm -r "$folder/run"
+
+# A byte less than a rank of a pool needs is refused before the run starts, by role, pool, rank and numbers: of the pool that needs the most.
+# tight POOL WHO KEYS
+tight() {
+  local pool=$1 who=$2 bytes
+  shift 2
+  plan "${whole[@]}" generate_config.gpu_memory_utilization=1 "$@" >"$folder/plan"
+  bytes=$(of_pool "$pool" bytes)
+  [ "$bytes" = "$(value plan peak_bytes | head -1)" ] || fail "the pool of $who does not need the most: $bytes"
+  rm -rf "$folder/run"
+  refuses "leaves $((bytes - 1)) bytes, and $who needs $bytes: " 8 "${whole[@]}" generate_config.gpu_memory_utilization=1 "$@" generate_config.device_memory=$((bytes - 1))
+  [ ! -e "$folder/run" ] || [ -z "$(ls "$folder/run")" ] || fail "a run that does not fit has begun: $(ls "$folder/run")"
+  status=0
+  plan "${whole[@]}" generate_config.gpu_memory_utilization=1 "$@" generate_config.device_memory=$((bytes - 1)) >"$folder/plan" 2>"$folder/err" || status=$?
+  [ $status = 1 ] && [ "$(of_pool "$pool" fits)" = false ] && grep -q "$who needs $bytes: " "$folder/err" || fail "the plan of $who fits: $status"
+}
+keys=("${keys[@]/use_kl_in_reward=false/use_kl_in_reward=true}")
+tight critic "rank 3 of Critic (pool 'critic')"
+tight ref "rank 5 of RefPolicy (pool 'ref')" ref_config.micro_batch_size=128
+keys=("${keys[@]/micro_batch_size=4/micro_batch_size=8}")
+tight actor "rank 6 of Actor (pool 'actor')" critic_config.micro_batch_size=1 critic_config.tensor_model_parallel_size=2
+keys=("${keys[@]/micro_batch_size=8/micro_batch_size=4}")
+keys=("${keys[@]/kv_memory=64KiB/kv_memory=64MiB}")
+tight rollout "rank 1 of Rollout (pool 'rollout')"
+keys=("${keys[@]/kv_memory=64MiB/kv_memory=64KiB}")
+keys=("${keys[@]/use_kl_in_reward=true/use_kl_in_reward=false}")
+rm -rf "$folder/run"
 run idle 5 "$pools" 'mapping={ActorRollout: policy, Critic: critic}' "${plain[@]}"
 grep -q "warning: Critic (pool 'critic') has nothing to do in this run: its ranks are idle" "$folder/idle.err" || { cat "$folder/idle.err"; fail "no word of idle ranks"; }
 rm -r "$folder/run"
 keys=("${keys[@]/kv_memory=64KiB/kv_memory=1KiB}")
-refuses 'rank 2 has room for 0: give it more memory (generate_config.kv_memory' 5 "$two" "$alone" "${plain[@]}"
+refuses "rank 3 of Rollout (pool 'rollout') has room for 0: give it more memory (generate_config.kv_memory" 5 "$two" "$alone" "${plain[@]}"

@@ -97,3 +97,25 @@ rm -r "$folder/run"
 train 5 --nodes 3,2 'resource_pools={policy: [2], critic: [2]}' 'mapping={ActorRollout: policy, RefPolicy: policy, Critic: critic}'
 check apart
 [ "$(grep -c '"method":"save_critic"' "$folder/run/trace.jsonl")" = 6 ] || fail "not each save of the critic has a line"
+
+# A reference and a reward model have nothing on the device outside their calls, and their weights where these stay.
+python3 examples/make_reward_model.py examples/sequence/policy "$folder/model" 1=1.0
+cat >"$folder/rest.py" <<'END'
+import json, sys
+run, stays = sys.argv[1], sys.argv[2] == "stay"
+for role in "RefPolicy", "RewardModel":
+    lines = [l for l in map(json.loads, open(run + "/trace.jsonl")) if l["role"] == role]
+    assert {l["method"] for l in lines} == {"compute_ref_log_prob" if role == "RefPolicy" else "compute_rm_score"}
+    assert len(lines) == 3 and {l["step"] for l in lines} == {1, 2, 3}, lines
+    assert all((l[key] > 0) == stays for l in lines for key in ("bytes_before", "bytes_after")), lines
+peaks = [json.loads(line)["memory/params_peak"] for line in open(run + "/metrics.jsonl")]
+assert min(peaks) > 0, peaks
+END
+for weights in leave stay; do
+  offload=$([ $weights = leave ] && echo true || echo false)
+  rm -rf "$folder/run"
+  train 5 'resource_pools={ref: [1], policy: [2], reward: [1]}' 'mapping={ActorRollout: policy, RefPolicy: ref, RewardModel: reward}' \
+    rl_config.adv_estimator=group_norm "reward_config.model=$folder/model" reward_config.tensor_model_parallel_size=1 reward_config.offload_param="$offload" \
+    ref_config.tensor_model_parallel_size=1 ref_config.offload_param="$offload"
+  python3 "$folder/rest.py" "$folder/run" $weights || fail "bytes outside of calls where weights $weights"
+done

@@ -37,6 +37,7 @@ typedef struct figures {     /* what a rank says of itself */
   int64_t waves;                 /* of a plan that was given; 0: none was */
   uint64_t mode, version, binds; /* its mode: another than train where it rejoins */
   int64_t infer_held;            /* of its infer window, its pages: own tensors need none */
+  int64_t outside;               /* in no window, and part of the budget */
   uint64_t undoes;               /* all that an update overwrites is kept */
   uint64_t stale;                /* in mode INFER: its infer window holds no version */
 } figures;
@@ -45,6 +46,11 @@ static const size_t MOST_BYTES = (size_t)1 << 60; /* so that sums of sizes fit *
 
 size_t treadle_switch_page_bytes(const treadle_switch_options *options) {
   return options->page_bytes ? options->page_bytes : treadle_default_page(options->memory.kind);
+}
+
+size_t treadle_switch_windows_budget(const treadle_switch_options *options) {
+  return options->budget_bytes > options->outside_bytes ? options->budget_bytes - options->outside_bytes
+                                                        : 0;
 }
 
 static treadle_status check_options(const treadle_switch_options *options, size_t work_bytes) {
@@ -59,13 +65,13 @@ static treadle_status check_options(const treadle_switch_options *options, size_
   if (options->grads_bytes > MOST_BYTES || options->optimizer_bytes > MOST_BYTES ||
       options->train_work_bytes > MOST_BYTES || options->forward_work_bytes > MOST_BYTES ||
       options->reference_bytes > MOST_BYTES || options->kv_block_bytes > MOST_BYTES ||
-      options->kv_bytes > MOST_BYTES || work_bytes > MOST_BYTES)
+      options->kv_bytes > MOST_BYTES || work_bytes > MOST_BYTES || options->outside_bytes > MOST_BYTES)
     return treadle_fail(
         TREADLE_REFUSED,
-        "switch: gradients of %zu, optimizer state of %zu, KV blocks of %zu, a KV cache of %zu "
-        "and work memory of %zu bytes: 2^60 at the most",
+        "switch: gradients of %zu, optimizer state of %zu, KV blocks of %zu, a KV cache of %zu, "
+        "work memory of %zu and %zu bytes outside of windows: 2^60 at the most",
         options->grads_bytes, options->optimizer_bytes, options->kv_block_bytes, options->kv_bytes,
-        work_bytes);
+        work_bytes, options->outside_bytes);
   if (options->forward_work_bytes > options->train_work_bytes)
     return treadle_fail(
         TREADLE_REFUSED,
@@ -144,6 +150,7 @@ static treadle_status measure(treadle_switch *sw, figures *mine) {
   for (int c = 0; c < TREADLE_KV; c++) mine->bytes[c] = ((int64_t)bytes[c] + page - 1) / page * page;
   mine->bytes[TREADLE_PARAMS] = (int64_t)treadle_own_held_bytes(sw, TREADLE_TRAIN);
   mine->infer_held = (int64_t)treadle_own_held_bytes(sw, TREADLE_INFER);
+  mine->outside = (int64_t)options->outside_bytes;
   mine->train_work = ((int64_t)options->train_work_bytes + page - 1) / page * page;
   for (int c = 0; c < TREADLE_TRAIN_CLASSES; c++) {
     mine->leaves |= (uint64_t)sw->terms.leaves[c] << c;
@@ -235,7 +242,7 @@ static treadle_status compare_figures(treadle_switch *sw, const figures *mine, i
 
 /* What a rank holds at the fullest moment of a switch beside the cap, when these classes leave the device. leaves: as in figures. */
 static int64_t base_of(const figures *f, uint64_t leaves) {
-  int64_t kept = 0, params = f->bytes[TREADLE_PARAMS], infer = f->bytes[TREADLE_INFER_PARAMS];
+  int64_t kept = f->outside, params = f->bytes[TREADLE_PARAMS], infer = f->bytes[TREADLE_INFER_PARAMS];
   int64_t both = params + f->infer_held + (leaves & SINGLE ? 0 : f->infer_held);
   int64_t largest = treadle_larger(params, infer);
   for (int c = TREADLE_GRADS; c <= TREADLE_OPTIMIZER; c++)
@@ -245,7 +252,8 @@ static int64_t base_of(const figures *f, uint64_t leaves) {
 }
 
 static int64_t training_of(const figures *f) {
-  return f->bytes[TREADLE_PARAMS] + f->bytes[TREADLE_GRADS] + f->bytes[TREADLE_OPTIMIZER] + f->train_work;
+  return f->bytes[TREADLE_PARAMS] + f->bytes[TREADLE_GRADS] + f->bytes[TREADLE_OPTIMIZER] + f->train_work +
+         f->outside;
 }
 
 /* The largest of all ranks; leaves: as in base_of. */
@@ -377,6 +385,12 @@ out:
   return status;
 }
 
+/* What the pool of a rank may have: `bound` is that of the fullest moment of a switch, without what lies outside. */
+static size_t pool_bound(const figures *f, int64_t bound) {
+  const int64_t most = treadle_larger(bound + f->outside, training_of(f));
+  return (size_t)(treadle_larger(most, (int64_t)f->budget_bytes) - f->outside);
+}
+
 treadle_status treadle_switch_plan_together(treadle_switch *sw) {
   treadle_status status = TREADLE_OK;
   treadle_group *group = sw->group;
@@ -395,9 +409,9 @@ treadle_status treadle_switch_plan_together(treadle_switch *sw) {
   TRY(treadle_group_agree(group, decide(sw, &mine, &cap)));
   TRY(treadle_staging_meet(&sw->carry));
   TRY(plan_all(sw, &mine, &cap));
-  sw->agreed.bound_bytes = (size_t)(base_of(&mine, mine.leaves) + cap);
-  sw->agreed.pool_bound_bytes = (size_t)treadle_larger((int64_t)sw->agreed.bound_bytes, training_of(&mine));
-  if (mine.budget_bytes > sw->agreed.pool_bound_bytes) sw->agreed.pool_bound_bytes = mine.budget_bytes;
+  const int64_t bound = base_of(&mine, mine.leaves) + cap - mine.outside;
+  sw->agreed.bound_bytes = (size_t)bound;
+  sw->agreed.pool_bound_bytes = pool_bound(&mine, bound);
 out:
   return status;
 }

@@ -168,15 +168,17 @@ out:
 
 /* With a budget, all that the engine needs fits into it. */
 static treadle_status check_budget(const treadle_place_terms *in, int64_t held, int64_t work, int64_t kv) {
-  int64_t page = in->plan->page_bytes, budget = (int64_t)in->terms->options.budget_bytes;
-  if (budget == 0 || (held + work + kv) * page <= budget) return TREADLE_OK;
+  const int64_t page = in->plan->page_bytes, budget = (int64_t)in->terms->options.budget_bytes;
+  const int64_t outside = (int64_t)in->terms->options.outside_bytes;
+  const int64_t all = (held + work + kv) * page + outside;
+  if (budget == 0 || all <= budget) return TREADLE_OK;
   return treadle_fail(
       TREADLE_REFUSED,
       "switch: the budget of %" PRId64 " bytes is too small: in mode infer rank %d holds %" PRId64
       " bytes (infer params, staging and what stays on the device), and its engine takes %" PRId64
       " of work memory (activations and packed weights) and %" PRId64
       " for the KV cache; give at least %" PRId64 " bytes",
-      budget, in->rank, held * page, work * page, kv * page, (held + work + kv) * page);
+      budget, in->rank, held * page + outside, work * page, kv * page, all);
 }
 
 /* With a budget, the reference fits into it beside what computes with it. */
@@ -186,12 +188,13 @@ static treadle_status check_training(const treadle_place_terms *in, const treadl
                forward = (size_t)pages_of(o->forward_work_bytes, (int64_t)page) * page;
   const size_t params = (size_t)treadle_place_held(place, TREADLE_PARAMS) * page,
                reference = (size_t)place->pages[TREADLE_REFERENCE] * page;
-  if (!o->budget_bytes || !reference || params + forward + reference <= o->budget_bytes) return TREADLE_OK;
+  const size_t all = params + forward + reference + o->outside_bytes;
+  if (!o->budget_bytes || !reference || all <= o->budget_bytes) return TREADLE_OK;
   return treadle_fail(
       TREADLE_REFUSED,
       "switch: the budget of %zu bytes is too small: in mode forward rank %d holds %zu bytes of params, "
       "%zu of the reference and %zu of work memory; give at least %zu bytes",
-      o->budget_bytes, in->rank, params, reference, forward, params + forward + reference);
+      o->budget_bytes, in->rank, params, reference, forward, all);
 }
 
 static treadle_status check_count(const treadle_place_terms *in, const treadle_page_tables *place) {

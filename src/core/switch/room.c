@@ -222,7 +222,8 @@ treadle_demand treadle_room_least(const treadle_switch *sw, treadle_demand d) {
   uint64_t engine = plus(whole_pages(sw->engine.hooks.work_bytes, page),
                          o->kv_block_bytes ? whole_pages(o->kv_bytes, page) : 0);
   d.pool = treadle_larger_size(training, plus(plus(kept, infer), engine));
-  if (o->kv_block_bytes) d.pool = treadle_larger_size(d.pool, o->budget_bytes / page * page);
+  if (o->kv_block_bytes)
+    d.pool = treadle_larger_size(d.pool, treadle_switch_windows_budget(o) / page * page);
   d.shared = d.mapped = d.pool;
   d.others = o->other_bytes;
   d.addresses = plus(d.mapped, plus(d.host, d.others));

@@ -39,6 +39,8 @@ static inline size_t treadle_work_of_mode(const treadle_switch_options *o, tread
 
 /* The page size that the options give (agree.c). */
 size_t treadle_switch_page_bytes(const treadle_switch_options *options);
+/* What the budget leaves for windows; 0: there is none. */
+size_t treadle_switch_windows_budget(const treadle_switch_options *options);
 
 /* ---- ready_plan.c ---- */
 

@@ -131,7 +131,8 @@ treadle_status treadle_switch_place(treadle_switch *sw) {
                                   .rank = sw->group->rank,
                                   .work_bytes = sw->engine.hooks.work_bytes,
                                   .staging_bytes = treadle_staging_bytes(&sw->carry)};
-  const int64_t least = o->kv_block_bytes ? (int64_t)o->budget_bytes / sw->carry.plan->page_bytes : 0;
+  const int64_t least =
+      o->kv_block_bytes ? (int64_t)treadle_switch_windows_budget(o) / sw->carry.plan->page_bytes : 0;
   return treadle_place_windows(&in, least, &sw->space.tables);
 }
 

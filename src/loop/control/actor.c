@@ -58,14 +58,9 @@ static treadle_status open_switch(treadle_actor *a, const treadle_actor_options 
   treadle_switch_options options;
   treadle_status status;
   const size_t outside = memory->board + (a->infer.bytes ? a->infer.bytes(a->infer.engine) : 0);
-  size_t most = outside;
   status = a->infer.hooks ? a->infer.hooks(a->infer.engine, &hooks) : TREADLE_OK;
-  if (a->apart) {
-    TRY(treadle_actor_agree(a, status));
-    TRY(treadle_actor_largest(a, outside, &most));
-  }
   a->kv_block = hooks.kv_block_bytes;
-  if (!status) status = treadle_actor_switch_options(o, memory, most, &options);
+  if (!status) status = treadle_actor_switch_options(o, memory, outside, &options);
   TRY(treadle_actor_agree(a, status));
   a->books.outside = outside;
   options.engine = &hooks;

@@ -20,7 +20,7 @@
 #include "base/status.h"
 #include "pass/replica.h"
 
-/* Roles on the ranks of the actor whose bytes it counts. */
+/* Roles with an engine of their own, whose bytes are counted beside those of the actor on their ranks, or alone. */
 typedef enum treadle_tenant_type {
   TREADLE_TENANT_CRITIC,
   TREADLE_TENANT_REWARD_MODEL,
@@ -31,7 +31,7 @@ typedef enum treadle_tenant_type {
 /* Device bytes by class. What lies in no window is of TREADLE_WORK. */
 typedef struct treadle_actor_books {
   size_t now[TREADLE_CLASSES], peaks[TREADLE_CLASSES];
-  size_t own[TREADLE_CLASSES]; /* of now: of this actor; of each role beside it */
+  size_t own[TREADLE_CLASSES]; /* of now: of the actor; of each role beside it */
   size_t beside[TREADLE_TENANTS][TREADLE_CLASSES];
   size_t peak, outside;
   treadle_observer observer;
@@ -112,8 +112,6 @@ void treadle_actor_close_sides(treadle_actor *actor);
 /* As treadle_actor_agree, after a job that may take long: ranks that do not have it wait for its ranks as long as these live. */
 treadle_status treadle_actor_agree_after(const treadle_actor *actor, treadle_actor_job job,
                                          treadle_status status);
-/* The most that any rank says, where the ranks' figures may differ. Collective. */
-treadle_status treadle_actor_largest(const treadle_actor *actor, size_t mine, size_t *most_p);
 /* All ranks get what the ranks of a job found. Collective. */
 treadle_status treadle_actor_share(const treadle_actor *actor, treadle_actor_job job, uint64_t *found);
 /* Refused: rows for a rank that does not have this job. Local. */
@@ -129,7 +127,7 @@ void treadle_actor_book(void *context, const size_t *bytes, int classes);
 /* What the switch holds now. */
 void treadle_actor_count(treadle_actor *actor);
 /* What another role holds on the device of this rank now, and `outside` of any window. */
-void treadle_actor_count_beside(treadle_actor *actor, treadle_tenant_type role, const size_t *bytes,
-                                int classes, size_t outside);
+void treadle_actor_book_beside(treadle_actor_books *books, treadle_tenant_type role, const size_t *bytes,
+                               int classes, size_t outside);
 
 #endif

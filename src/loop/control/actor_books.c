@@ -30,8 +30,8 @@ void treadle_actor_count(treadle_actor *actor) {
   treadle_actor_book(&actor->books, bytes, TREADLE_CLASSES);
 }
 
-void treadle_actor_count_beside(treadle_actor *actor, treadle_tenant_type role, const size_t *bytes,
-                                int classes, size_t outside) {
-  take(actor->books.beside[role], bytes, classes, outside);
-  add_up(&actor->books);
+void treadle_actor_book_beside(treadle_actor_books *books, treadle_tenant_type role, const size_t *bytes,
+                               int classes, size_t outside) {
+  take(books->beside[role], bytes, classes, outside);
+  add_up(books);
 }

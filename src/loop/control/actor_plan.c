@@ -36,16 +36,9 @@ static void add_outside(treadle_actor_memory *m, size_t outside) {
   m->least_bytes += outside;
 }
 
-/* Outside of windows, on the rank itself; alike on all ranks with both jobs. */
+/* Outside of windows. */
 static size_t outside_of(const planning *p, int64_t rank) {
   return p->of_infer[rank].board + p->of_train[rank].board;
-}
-
-static size_t most_outside(const planning *p, int64_t rank) {
-  size_t most = outside_of(p, rank);
-  for (int64_t other = 0; p->train->owners.runs && other < p->train->ranks; other++)
-    if (outside_of(p, other) > most) most = outside_of(p, other);
-  return most;
 }
 
 static void take_rank(const planning *p, int64_t rank, const treadle_foreseen *f, treadle_actor_memory *m) {
@@ -66,7 +59,9 @@ static treadle_status foresee(const planning *p, bool budget, treadle_foreseen *
   const int64_t ranks = p->train->ranks;
   treadle_switch_options *options = treadle_alloc_array((size_t)ranks, sizeof *options);
   treadle_engine_hooks *hooks = treadle_alloc_array((size_t)ranks, sizeof *hooks);
+  treadle_actor_options o = *p->options;
   treadle_status status = TREADLE_OK;
+  if (!budget) o.budget_bytes = 0;
   if (!options || !hooks)
     TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for the forecast of %lld ranks", (long long)ranks));
   for (int64_t rank = 0; rank < ranks; rank++) {
@@ -75,10 +70,8 @@ static treadle_status foresee(const planning *p, bool budget, treadle_foreseen *
                                          .unbind = nothing_more,
                                          .work_bytes = p->of_infer[rank].work,
                                          .kv_block_bytes = p->of_infer[rank].kv_block};
-    TRY(treadle_actor_switch_options(p->options, &p->of_train[rank], most_outside(p, rank),
-                                     &options[rank]));
+    TRY(treadle_actor_switch_options(&o, &p->of_train[rank], outside_of(p, rank), &options[rank]));
     options[rank].engine = &hooks[rank];
-    if (!budget) options[rank].budget_bytes = 0;
   }
   TRY(treadle_switch_foresee(p->train, p->infer, options, foreseen));
 out:

@@ -155,18 +155,6 @@ treadle_status treadle_actor_agree_after(const treadle_actor *a, treadle_actor_j
   return treadle_actor_agree(a, status ? status : waited);
 }
 
-treadle_status treadle_actor_largest(const treadle_actor *a, size_t mine, size_t *most_p) {
-  treadle_status status;
-  *most_p = mine;
-  TRY(treadle_group_say(a->group, &mine, sizeof mine));
-  for (int rank = 0; rank < treadle_group_size(a->group); rank++) {
-    const size_t *said = treadle_group_said(a->group, rank);
-    if (*said > *most_p) *most_p = *said;
-  }
-out:
-  return status;
-}
-
 treadle_status treadle_actor_share(const treadle_actor *a, treadle_actor_job job, uint64_t *found) {
   const uint64_t mine = a->sides[job].here ? *found : 0;
   treadle_status status = TREADLE_OK;

@@ -103,7 +103,8 @@ treadle_status treadle_actor_switch_options(const treadle_actor_options *options
            "work memory of a trainer on "
            "ranks of its own) takes %zu alone",
            options->budget_bytes, outside);
-  to->budget_bytes = options->budget_bytes - outside;
+  to->budget_bytes = options->budget_bytes;
+  to->outside_bytes = outside;
   return TREADLE_OK;
 }
 

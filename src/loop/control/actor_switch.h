@@ -18,7 +18,7 @@ treadle_status treadle_actor_infer_memory(const treadle_layout *layout,
                                           const treadle_generator_options *options,
                                           treadle_generator_memory *by_rank);
 
-/* The options of a rank's switch, but for its engine and who watches. `outside`: bytes that lie in no window, on the rank that has most. */
+/* The options of a rank's switch, but for its engine and who watches. `outside`: bytes of this rank that lie in no window. */
 treadle_status treadle_actor_switch_options(const treadle_actor_options *options,
                                             const treadle_trainer_memory *memory, size_t outside,
                                             treadle_switch_options *to);

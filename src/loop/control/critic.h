@@ -29,8 +29,8 @@ treadle_status treadle_critic_update(treadle_critic *critic, const treadle_batch
                                      treadle_batch *out, treadle_optimizer_figures *figures_p);
 
 static inline void treadle_critic_destroy(treadle_critic *critic) { treadle_tenant_destroy(critic); }
-static inline void treadle_critic_count_by(treadle_critic *critic, treadle_actor *actor) {
-  treadle_tenant_count_by(critic, actor);
+static inline void treadle_critic_count_in(treadle_critic *critic, treadle_actor_books *books) {
+  treadle_tenant_count_in(critic, books);
 }
 static inline treadle_status treadle_critic_load(treadle_critic *critic) {
   return treadle_tenant_load(critic);

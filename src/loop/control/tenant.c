@@ -40,22 +40,16 @@ static treadle_mode rest_of(const treadle_tenant_options *o) {
   return o->offload_param ? TREADLE_HOST : TREADLE_FORWARD;
 }
 
-void treadle_tenant_count_by(treadle_tenant *r, treadle_actor *actor) {
+void treadle_tenant_count_in(treadle_tenant *r, treadle_actor_books *books) {
   size_t bytes[TREADLE_CLASSES];
   for (int k = 0; k < TREADLE_CLASSES; k++) bytes[k] = treadle_switch_resident(r->sw, (treadle_class)k);
-  r->beside = actor;
-  if (actor) treadle_actor_count_beside(actor, r->type, bytes, TREADLE_CLASSES, r->outside);
+  r->books = books;
+  if (books) treadle_actor_book_beside(books, r->type, bytes, TREADLE_CLASSES, r->outside);
 }
 
-size_t treadle_tenant_bytes(const treadle_tenant *r) {
-  size_t sum = r->outside;
-  for (int k = 0; k < TREADLE_CLASSES; k++) sum += treadle_switch_resident(r->sw, (treadle_class)k);
-  return sum;
-}
-
-static void tell_beside(void *context, const size_t *bytes, int classes) {
+static void tell_books(void *context, const size_t *bytes, int classes) {
   const treadle_tenant *r = context;
-  if (r->beside) treadle_actor_count_beside(r->beside, r->type, bytes, classes, r->outside);
+  if (r->books) treadle_actor_book_beside(r->books, r->type, bytes, classes, r->outside);
 }
 
 static treadle_status open_switch(treadle_tenant *r, const treadle_tenant_options *o,
@@ -70,7 +64,7 @@ static treadle_status open_switch(treadle_tenant *r, const treadle_tenant_option
   if (!status) r->outside = by_rank[rank].board;
   treadle_free(by_rank);
   TRY(agree(r, status));
-  options.watch = tell_beside;
+  options.watch = tell_books;
   options.watch_context = r;
   TRY(treadle_switch_create(r->group ? r->group : r->own, r->layout, r->layout, &options, &r->sw));
 out:

@@ -4,7 +4,7 @@
  *
  *   rest    HOST, with offload_param; else FORWARD, and what stays beside the parameters
  *
- * An actor on its ranks counts its device bytes, class by class (control/actor.h). All functions but divide, rest, foresee and destroy are
+ * Its device bytes are counted, class by class, in the books of the actor on its ranks, or in those of a rank without one (control/actor.h). All functions but divide, rest, foresee and destroy are
  * collective: a call that fails on one rank fails on all. */
 #ifndef TREADLE_CONTROL_TENANT_H
 #define TREADLE_CONTROL_TENANT_H
@@ -32,7 +32,7 @@ typedef struct treadle_tenant {
   const treadle_layout *layout;
   treadle_train_engine train;
   treadle_switch *sw;
-  treadle_actor *beside;
+  treadle_actor_books *books; /* NULL: nobody counts */
   treadle_tenant_type type;
   size_t outside; /* bytes that lie in no window */
   treadle_mode rests;
@@ -43,10 +43,8 @@ typedef struct treadle_tenant {
 treadle_status treadle_tenant_create(treadle_group *group, const treadle_layout *layout,
                                      const treadle_tenant_options *options, treadle_tenant **tenant_p);
 void treadle_tenant_destroy(treadle_tenant *tenant); /* local; NULL: nothing */
-/* From now on the actor counts its bytes, and outlives it. NULL: nobody, as at first. Local. */
-void treadle_tenant_count_by(treadle_tenant *tenant, treadle_actor *actor);
-/* What it has on the device now. Local. */
-size_t treadle_tenant_bytes(const treadle_tenant *tenant);
+/* From now on its bytes are counted in these books, which outlive it. NULL: nowhere, as at first. Local. */
+void treadle_tenant_count_in(treadle_tenant *tenant, treadle_actor_books *books);
 
 /* The weights of its model; those that a seed makes up, which are the same in every layout. */
 treadle_status treadle_tenant_load(treadle_tenant *tenant);

@@ -1,7 +1,7 @@
 /* The loop of reinforcement learning: what its files share.
  *
  *   loop.c             a run: steps one after the other, until the last
- *   loop_crew.c        ranks that agree, and what a person is told; loop_teams.c: which ranks do what; loop_lost.c: which of them is lost
+ *   loop_crew.c        ranks that agree, and what a person is told; loop_teams.c, loop_teams_ranks.c: which ranks do what; loop_lost.c: which is lost
  *   loop_open.c        what a configuration names, opened: model, layouts, the worker; loop_data.c: prompts and rewards
  *   loop_folders.c     the folders that a run owns
  *   loop_start.c       where a run goes on, and what a checkpoint has of it
@@ -33,6 +33,7 @@
  *   workers.h   calls that rank 0 makes
  *   rollout.h   drawing and scoring, by several of these parts
  *   state.h     where it stands, and its folders
+ *   memory.h    what its ranks will hold: memory.c, plan.c, plan_room.c
  *   ledger.h    figures, and the files that they are written to
  *   critic.h    the critic, where there is one; reward_model.h, reference.h: the same of a reward model, and of a reference with an engine of its own
  *
@@ -91,8 +92,9 @@ typedef struct treadle_rl {
   treadle_rl_stages stages;
   treadle_rl_folders folders;
   treadle_lr_schedule schedule;
-  size_t predicted; /* bytes of the fullest rank */
-  bool stopped;     /* a rank was asked to, while samples were drawn or scored */
+  treadle_actor_books books; /* of a rank without the policy: what other roles hold there */
+  size_t predicted;          /* bytes of the fullest rank */
+  bool stopped;              /* a rank was asked to, while samples were drawn or scored */
 } treadle_rl;
 
 /* Good while the run is. */
@@ -108,22 +110,11 @@ static inline treadle_rl_rollout treadle_rl_rollout_of(treadle_rl *rl) {
 
 /* ---- loop_open.c ---- */
 
-/* All but the worker. */
+/* All but the worker; of that, the policy's model and the lengths of sequences alone. */
 treadle_status treadle_rl_open_inputs(treadle_rl *rl);
+treadle_status treadle_rl_open_lengths(treadle_rl *rl);
 treadle_status treadle_rl_open(treadle_rl *rl);
 void treadle_rl_close(treadle_rl *rl);
-/* The options of its worker, which are good while `trainer` and `engine` are. */
-treadle_status treadle_rl_actor_options(const treadle_rl *rl, treadle_trainer_options *trainer,
-                                        treadle_generator_options *engine, treadle_actor_options *to);
-
-/* ---- plan.c, plan_room.c ---- */
-
-/* What ranks will hold, whatever a device has: by_rank [ranks]. */
-treadle_status treadle_rl_foresee_ranks(const treadle_rl *rl, treadle_actor_memory *by_rank);
-/* Refused, with what would help, where a device has less than a rank needs. */
-treadle_status treadle_rl_check_room(const treadle_rl *rl, const treadle_actor_memory *by_rank);
-/* The same of both: by_rank [ranks] where that is given; and of the fullest one: rl->predicted. */
-treadle_status treadle_rl_predict(treadle_rl *rl, treadle_actor_memory *by_rank);
 
 /* ---- Inputs ---- */
 

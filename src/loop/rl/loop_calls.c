@@ -235,8 +235,10 @@ static treadle_status call_gauges(treadle_rl_workers *workers, treadle_worker_gr
   TRY(treadle_worker_group_call(group, "gauges", &workers->in, &workers->out));
   TRY(treadle_message_array(&workers->out, "gauges", sizeof others, 1, &from));
   memcpy(&others, from, sizeof others);
-  if (group == &workers->group) all->fullest = others.fullest;
-  all->stops = all->stops || others.stops;
+  if (group == &workers->group)
+    *all = others;
+  else
+    treadle_rl_gauges_join(all, &others);
 out:
   return status;
 }

@@ -1,5 +1,5 @@
 /* What a configuration names, opened: models, layouts, the worker; prompts and rewards are in loop_data.c. Nothing is written here. */
-#include "rl/loop.h"
+#include "rl/memory.h"
 
 #include "base/alloc.h"
 #include "base/text.h"
@@ -143,7 +143,7 @@ out:
   return status;
 }
 
-static treadle_status open_models(treadle_rl *rl) {
+static treadle_status open_policy(treadle_rl *rl) {
   const treadle_train_settings *s = rl->task.settings;
   treadle_model_options options = {.struct_size = sizeof options,
                                    .families = rl->task.options->families,
@@ -161,7 +161,17 @@ static treadle_status open_models(treadle_rl *rl) {
   TRY(treadle_train_tell_dropout(rl->models.model, warn, &rl->crew));
   if (named) TRY(check_named(&rl->models, &rl->task, &rl->crew, !rl->task.plans && !elsewhere));
   if (!rl->task.plans && !elsewhere) TRY(treadle_model_need_weights(rl->models.model));
-  options.weights = TREADLE_WEIGHTS_NONE;
+out:
+  return status;
+}
+
+static treadle_status open_models(treadle_rl *rl) {
+  const treadle_train_settings *s = rl->task.settings;
+  treadle_model_options options = {.struct_size = sizeof options,
+                                   .families = rl->task.options->families,
+                                   .weights = TREADLE_WEIGHTS_NONE};
+  treadle_status status;
+  TRY(open_policy(rl));
   if (s->rl.kl.ref_model && treadle_rl_uses_kl(s))
     TRY(say_reference(&rl->task, open_reference(&rl->models, &rl->task, &rl->crew, &options)));
   TRY(treadle_rl_open_layouts(&rl->models, &rl->task, &rl->crew));
@@ -221,27 +231,27 @@ out:
 
 static treadle_choice choice(bool on) { return on ? TREADLE_ON : TREADLE_OFF; }
 
-treadle_status treadle_rl_actor_options(const treadle_rl *rl, treadle_trainer_options *trainer,
+treadle_status treadle_rl_actor_options(const treadle_rl_forecast *f, treadle_trainer_options *trainer,
                                         treadle_generator_options *engine, treadle_actor_options *to) {
-  const treadle_train_settings *s = rl->task.settings;
+  const treadle_train_settings *s = f->task.settings;
   const treadle_config_generate *g = &s->generate;
-  const int64_t length = rl->bounds.prompt_most + rl->bounds.response_most;
-  const size_t budget = (size_t)((double)g->device_memory * g->gpu_memory_utilization);
+  const int64_t length = f->bounds->prompt_most + f->bounds->response_most;
+  const size_t budget = treadle_rl_room(s);
   size_t beside = 0, scores = 0; /* what a critic and a reward model have at rest */
-  const treadle_layout *trainer_layout = rl->models.of_trainer ? rl->models.of_trainer : rl->models.train;
-  const treadle_rl_role policy = {rl->models.model, trainer_layout, &s->actor};
+  const treadle_layout *trainer_layout = f->models->of_trainer ? f->models->of_trainer : f->models->train;
+  const treadle_rl_role policy = {f->models->model, trainer_layout, &s->actor};
   treadle_status status;
-  TRY(treadle_rl_trainer_options(&policy, &rl->task, &rl->bounds, &rl->text, (int)trainer_layout->ranks,
+  TRY(treadle_rl_trainer_options(&policy, &f->task, f->bounds, f->text, (int)trainer_layout->ranks,
                                  trainer));
-  if (budget && treadle_rl_teams_share(&rl->teams, TREADLE_POOL_ROLE_CRITIC))
-    TRY(treadle_rl_critic_resting(&rl->critic, &rl->task, &rl->bounds, &rl->text, &beside));
-  if (budget && treadle_rl_teams_share(&rl->teams, TREADLE_POOL_ROLE_REWARD_MODEL))
-    TRY(treadle_rl_reward_model_resting(&rl->reward_model, &rl->task, &rl->bounds, &rl->text, &scores));
+  if (budget && treadle_rl_teams_share(f->teams, TREADLE_POOL_ROLE_CRITIC))
+    TRY(treadle_rl_critic_resting(f->critic, &f->task, f->bounds, f->text, &beside));
+  if (budget && treadle_rl_teams_share(f->teams, TREADLE_POOL_ROLE_REWARD_MODEL))
+    TRY(treadle_rl_reward_model_resting(f->reward_model, &f->task, f->bounds, f->text, &scores));
   beside += scores;
   *engine = (treadle_generator_options){
       .struct_size = sizeof *engine,
-      .kernels = rl->task.options->kernels,
-      .threads = rl->task.options->threads,
+      .kernels = f->task.options->kernels,
+      .threads = f->task.options->threads,
       .fast = !s->actor.exact,
       .max_batch = (int32_t)g->max_num_seqs,
       .prefill_chunk = g->max_num_batched_tokens > 0 ? (int32_t)g->max_num_batched_tokens : 0,
@@ -250,27 +260,37 @@ treadle_status treadle_rl_actor_options(const treadle_rl *rl, treadle_trainer_op
   *to = (treadle_actor_options){.struct_size = sizeof *to,
                                 .trainer = trainer,
                                 .engine = engine,
-                                .reference = rl->models.reference,
+                                .reference = f->models->reference,
                                 .offload_train_param = choice(g->offload_train_param),
                                 .offload_train_grad = choice(g->offload_train_grad),
                                 .offload_train_optimizer = choice(g->offload_train_optimizer),
                                 .keep = TREADLE_KEEP_HOST,
-                                .page_bytes = treadle_rl_page_bytes(rl->models.model),
+                                .page_bytes = treadle_rl_page_bytes(f->models->model),
                                 .cap_bytes = 0,
                                 .kv_bytes = g->kv_memory,
                                 .budget_bytes = budget > beside ? budget - beside
                                                 : budget        ? 1
                                                                 : 0,
                                 .timeout_seconds = 600,
-                                .open_train = rl->task.options->open_train,
-                                .train_context = rl->task.options->train_context,
-                                .open_infer = rl->task.options->open_infer,
-                                .infer_context = rl->task.options->infer_context};
+                                .open_train = f->task.options->open_train,
+                                .train_context = f->task.options->train_context,
+                                .open_infer = f->task.options->open_infer,
+                                .infer_context = f->task.options->infer_context};
 out:
   return status;
 }
 
 /* ---- The whole ---------------------------------------------------------------------------------------------------- */
+
+treadle_status treadle_rl_open_lengths(treadle_rl *rl) {
+  treadle_status status;
+  TRY(open_policy(rl));
+  TRY(treadle_run_text_open(rl->task.settings->training.tokenizer_name_or_path, rl->models.path,
+                            &rl->text));
+  TRY(treadle_rl_find_lengths(&rl->bounds, &rl->task, &rl->text, rl->models.path, rl->models.model));
+out:
+  return status;
+}
 
 treadle_status treadle_rl_open_inputs(treadle_rl *rl) {
   treadle_status status;
@@ -296,6 +316,12 @@ out:
   return status;
 }
 
+/* From here on: until now each was made, and went to rest. */
+static void count_roles(treadle_tenant *const roles[3], treadle_actor_books *books) {
+  for (int i = 0; i < 3; i++)
+    if (roles[i]) treadle_tenant_count_in(roles[i], books);
+}
+
 /* What this rank works in, with its weights. Collective in its team. */
 static treadle_status open_roles(treadle_rl *rl, treadle_actor_options *options) {
   const treadle_observer books = {.struct_size = sizeof books,
@@ -311,11 +337,11 @@ static treadle_status open_roles(treadle_rl *rl, treadle_actor_options *options)
     TRY(treadle_rl_reward_model_create(&rl->reward_model, &rl->task, &rl->bounds, &rl->text, &rl->beside));
   if (rl->task.config->has_reference_apart && rl->teams.works[TREADLE_POOL_ROLE_REF_POLICY])
     TRY(treadle_rl_reference_create(&rl->reference, &rl->task, &rl->bounds, &rl->text, &rl->beside));
-  if (!rl->teams.works[TREADLE_POOL_ROLE_ACTOR_ROLLOUT]) return TREADLE_OK;
-  TRY(treadle_actor_create(rl->crew.group, rl->models.train, rl->models.infer, options, &rl->actor));
-  if (rl->critic.role) treadle_critic_count_by(rl->critic.role, rl->actor);
-  if (rl->reward_model.role) treadle_tenant_count_by(rl->reward_model.role, rl->actor);
-  if (rl->reference.role) treadle_tenant_count_by(rl->reference.role, rl->actor);
+  if (rl->teams.works[TREADLE_POOL_ROLE_ACTOR_ROLLOUT])
+    TRY(treadle_actor_create(rl->crew.group, rl->models.train, rl->models.infer, options, &rl->actor));
+  treadle_tenant *const roles[] = {rl->critic.role, rl->reward_model.role, rl->reference.role};
+  count_roles(roles, rl->actor ? &rl->actor->books : &rl->books);
+  if (!rl->actor) goto out;
   treadle_rl_doing(&rl->crew, "the weights");
   TRY(treadle_rl_fill_weights(rl->actor, &rl->models, rl->state.from, rl->task.settings->training.seed));
 out:
@@ -364,8 +390,10 @@ treadle_status treadle_rl_open(treadle_rl *rl) {
   TRY(check_start(&rl->state, &rl->task, whole, &rl->crew, rl->teams.apart));
   TRY(treadle_rl_agree(whole, treadle_as_refusal(treadle_rl_open_inputs(rl))));
   treadle_rl_doing(&rl->crew, "the forecast of memory");
-  TRY(treadle_rl_agree(whole, rl->crew.leads ? treadle_rl_predict(rl, NULL) : TREADLE_OK));
-  TRY(treadle_rl_agree(whole, treadle_rl_actor_options(rl, &trainer, &engine, &options)));
+  const treadle_rl_forecast forecast = treadle_rl_forecast_of(rl);
+  TRY(treadle_rl_agree(whole,
+                       rl->crew.leads ? treadle_rl_predict(&forecast, NULL, &rl->predicted) : TREADLE_OK));
+  TRY(treadle_rl_agree(whole, treadle_rl_actor_options(&forecast, &trainer, &engine, &options)));
   TRY(treadle_rl_open_values(rl));
   options.reference = rl->models.reference; /* layouts are made anew with other values */
   TRY(treadle_rl_agree(whole, treadle_rl_reference_check(&rl->reference, &rl->task)));

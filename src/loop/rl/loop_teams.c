@@ -163,26 +163,36 @@ static treadle_status say_nodes(const treadle_rl_task *task, const treadle_rl_cr
                       treadle_error_message(), sizes);
 }
 
+/* Slot s is rank_of[s] of the run. key_p: this rank's place in its pool. */
+static treadle_status take_pools(treadle_rl_teams *t, const treadle_rl_task *task,
+                                 const treadle_rl_pools *pools, const int32_t *rank_of, int rank,
+                                 int *key_p) {
+  treadle_rl_pools_info info = TREADLE_INIT(treadle_rl_pools_info);
+  treadle_status status;
+  treadle_rl_pools_get_info(pools, &info);
+  TRY(find_roles(t, task, pools, &info));
+  for (int p = 0, key; p < t->count; p++) {
+    TRY(find_ranks(t, p, pools, rank_of, rank, &key));
+    if (key < 0) continue;
+    t->mine = p;
+    *key_p = key;
+  }
+out:
+  return status;
+}
+
 static treadle_status place_teams(treadle_rl_teams *t, const treadle_rl_task *task,
                                   const treadle_rl_crew *whole, int *key_p) {
   const int nodes = treadle_group_node_count(whole->group);
   int32_t *rank_of = treadle_alloc_array((size_t)whole->ranks, sizeof *rank_of),
           *by_node = treadle_alloc_array((size_t)nodes, sizeof *by_node);
-  treadle_rl_pools_info info = TREADLE_INIT(treadle_rl_pools_info);
   treadle_rl_pools *pools = NULL;
   treadle_status status = TREADLE_OK;
   if (!rank_of || !by_node)
     TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for the pools of %d ranks", whole->ranks));
   TRY(check_count(task, whole));
   TRY(place_pools(task, whole, nodes, rank_of, by_node, &pools));
-  treadle_rl_pools_get_info(pools, &info);
-  TRY(find_roles(t, task, pools, &info));
-  for (int p = 0, key; p < t->count; p++) {
-    TRY(find_ranks(t, p, pools, rank_of, whole->rank, &key));
-    if (key < 0) continue;
-    t->mine = p;
-    *key_p = key;
-  }
+  TRY(take_pools(t, task, pools, rank_of, whole->rank, key_p));
 out:
   treadle_rl_pools_destroy(pools);
   treadle_free(rank_of);
@@ -274,15 +284,6 @@ static treadle_status check_nodes(const treadle_rl_teams *t, const treadle_rl_cr
   return TREADLE_OK;
 }
 
-/* Actor and Rollout have two pools. */
-static treadle_status check_sides(const treadle_rl_task *task) {
-  if (task->settings->generate.device_memory)
-    REFUSE("%s: where Actor and Rollout have two pools, the KV cache has the size of "
-           "generate_config.kv_memory in this version, and is not made as large as a device lets it be",
-           TREADLE_RL_PLACE(task, generate.device_memory));
-  return TREADLE_OK;
-}
-
 static treadle_status check_run(const treadle_rl_teams *t, const treadle_rl_task *task) {
   if (task->settings->rl.filter_groups.enable && treadle_train_has_reward_model(task->settings) &&
       !treadle_rl_teams_share(t, TREADLE_POOL_ROLE_REWARD_MODEL))
@@ -290,8 +291,7 @@ static treadle_status check_run(const treadle_rl_teams *t, const treadle_rl_task
         "%s: groups are filtered by their scores while prompts are drawn, and a reward model in a pool of "
         "its own scores samples behind that: map RewardModel to the policy's pool",
         TREADLE_RL_PLACE(task, rl.filter_groups.enable));
-  return t->team[treadle_rl_teams_of(t, TREADLE_POOL_ROLE_ACTOR_ROLLOUT)].rollout ? check_sides(task)
-                                                                                  : TREADLE_OK;
+  return TREADLE_OK;
 }
 
 static void warn_of_idle(const treadle_rl_teams *t, const treadle_rl_task *task,
@@ -393,6 +393,31 @@ treadle_status treadle_rl_teams_find(treadle_rl_teams *t, const treadle_rl_task 
   find_crew(t, whole, key, crew_p);
   TRY(split(t, whole, key, crew_p, beside_p));
 out:
+  return status;
+}
+
+bool treadle_rl_is_apart(const treadle_train_config *config, int64_t ranks) {
+  const treadle_rl_crew whole = {.ranks = (int)ranks};
+  return is_apart(config->pools, &whole);
+}
+
+treadle_status treadle_rl_teams_plan(treadle_rl_teams *t, const treadle_rl_task *task,
+                                     const treadle_rl_pools *pools, int first_rank, treadle_rl_crew *crew) {
+  treadle_rl_pools_info info = TREADLE_INIT(treadle_rl_pools_info);
+  treadle_rl_pools_get_info(pools, &info);
+  const treadle_rl_crew whole = {.ranks = info.slots + first_rank, .observer = crew->observer};
+  int32_t *rank_of = treadle_alloc_array((size_t)info.slots, sizeof *rank_of);
+  int key = 0;
+  treadle_status status = TREADLE_OK;
+  *t = (treadle_rl_teams){.mine = -1};
+  if (!rank_of) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for the pools of %d ranks", whole.ranks));
+  for (int32_t slot = 0; slot < info.slots; slot++) rank_of[slot] = first_rank + slot;
+  TRY(take_pools(t, task, pools, rank_of, 0, &key));
+  TRY(unite_policy(t, &key));
+  if (first_rank) TRY(check_run(t, task));
+  find_crew(t, &whole, -1, crew);
+out:
+  treadle_free(rank_of);
   return status;
 }
 

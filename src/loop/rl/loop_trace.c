@@ -44,20 +44,13 @@ static const char *role_of(const treadle_rl_teams *teams, const char *method) {
   return NULL;
 }
 
-/* An actor counts the roles beside it, too; without one each is asked: beside [3]. */
-static uint64_t sum_bytes(const treadle_actor *actor, const treadle_tenant *const *beside) {
-  treadle_actor_info info = TREADLE_INIT(treadle_actor_info);
-  uint64_t sum = 0;
-  for (int i = 0; !actor && i < 3; i++) sum += beside[i] ? treadle_tenant_bytes(beside[i]) : 0;
-  if (!actor || treadle_actor_get_info(actor, &info)) return sum;
-  for (int c = 0; c < TREADLE_CLASSES; c++) sum += info.bytes[c];
-  return sum;
-}
-
+/* An actor counts the roles beside it, too. */
 static uint64_t device_bytes(void *run) {
   const treadle_rl *rl = run;
-  const treadle_tenant *const beside[] = {rl->critic.role, rl->reward_model.role, rl->reference.role};
-  return sum_bytes(rl->actor, beside);
+  const treadle_actor_books *books = rl->actor ? &rl->actor->books : &rl->books;
+  uint64_t sum = 0;
+  for (int c = 0; c < TREADLE_CLASSES; c++) sum += books->now[c];
+  return sum;
 }
 
 static void before(void *run, const char *method) {

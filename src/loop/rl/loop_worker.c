@@ -270,7 +270,7 @@ out:
   return status;
 }
 
-static void join(treadle_rl_gauges *g, const treadle_rl_gauges *other) {
+void treadle_rl_gauges_join(treadle_rl_gauges *g, const treadle_rl_gauges *other) {
   treadle_actor_info *a = &g->fullest;
   const treadle_actor_info *b = &other->fullest;
   for (int c = 0; c < TREADLE_CLASSES; c++) {
@@ -284,18 +284,27 @@ static void join(treadle_rl_gauges *g, const treadle_rl_gauges *other) {
   g->stops = g->stops || other->stops;
 }
 
+/* Of a rank without the policy, what other roles have there. */
+static void take_books(const treadle_actor_books *books, treadle_actor_info *info) {
+  memcpy(info->bytes, books->now, sizeof info->bytes);
+  memcpy(info->peaks, books->peaks, sizeof info->peaks);
+  info->peak_bytes = books->peak;
+}
+
 static treadle_status gauges(void *worker, treadle_message *in, treadle_message *out) {
   treadle_rl *rl = worker;
   treadle_rl_gauges mine = {.fullest = TREADLE_INIT(treadle_actor_info)};
   treadle_status status = TREADLE_OK;
   (void)in;
-  mine.fullest.kv_blocks = INT64_MAX;
+  take_books(&rl->books, &mine.fullest);
   if (rl->actor) TRY(treadle_actor_get_info(rl->actor, &mine.fullest));
+  if (!rl->actor || !rl->actor->sides[TREADLE_ACTOR_GENERATES].here) mine.fullest.kv_blocks = INT64_MAX;
   mine.stops = treadle_observe_stop(&rl->crew.observer);
   treadle_rl_gauges all = mine;
   if (rl->crew.ranks > 1) {
     TRY(treadle_group_say(rl->crew.group, &mine, sizeof mine));
-    for (int rank = 0; rank < rl->crew.ranks; rank++) join(&all, treadle_group_said(rl->crew.group, rank));
+    for (int rank = 0; rank < rl->crew.ranks; rank++)
+      treadle_rl_gauges_join(&all, treadle_group_said(rl->crew.group, rank));
   }
   treadle_message_put_bytes(out, &all, sizeof all);
 out:

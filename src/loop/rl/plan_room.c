@@ -1,6 +1,6 @@
-/* A device that is too small: which mode needs the most and of what, what has no room, and what would help by how much. What would help is
- * found by planning again with one key changed; keys that are as they should be are not named. */
-#include "rl/loop.h"
+/* A device that is too small: which rank of which role, which mode needs the most and of what, what has no room, and what would help by how much. What
+ * would help is found by planning again with one key changed; keys that are as they should be are not named. */
+#include "rl/memory.h"
 
 #include "base/alloc.h"
 #include "base/text.h"
@@ -62,20 +62,35 @@ static const treadle_actor_memory *fullest_rank(int ranks, const treadle_actor_m
   return worst;
 }
 
+/* Of those that do not fit; NULL: all do. */
+static const treadle_actor_memory *worst_misfit(const treadle_rl_forecast *f, int team,
+                                                const treadle_actor_memory *by_rank) {
+  const int ranks = treadle_rl_teams_ranks(f->teams, team, f->crew);
+  const treadle_actor_memory *worst = NULL;
+  for (int rank = 0; rank < ranks; rank++)
+    if (!treadle_rl_fits(f, team, rank, &by_rank[rank]) &&
+        (!worst || by_rank[rank].least_bytes > worst->least_bytes))
+      worst = &by_rank[rank];
+  return worst;
+}
+
 /* ---- What it holds ------------------------------------------------------------------------------------------ */
 
-/* "mode infer has 900: infer params 300, KV cache 500, work 100" */
+/* "mode infer has 900: infer params 300, KV cache 500, work 100"; without the policy there are no modes. */
 static void say_modes(const treadle_train_settings *settings, const treadle_actor_memory *m, size_t room,
-                      treadle_builder *text) {
+                      bool policy, treadle_builder *text) {
   const treadle_mode mode = fullest_mode(settings, m);
   const char *pause = ": ";
-  treadle_builder_add(text, "mode %s has %zu", treadle_mode_text(mode), total(settings, m, mode));
+  if (policy)
+    treadle_builder_add(text, "mode %s has %zu", treadle_mode_text(mode), total(settings, m, mode));
+  else
+    treadle_builder_add(text, "its calls take %zu", total(settings, m, mode));
   for (int c = 0; c < TREADLE_CLASSES; c++) {
     if (!needed(settings, m, mode, c)) continue;
     treadle_builder_add(text, "%s%s %zu", pause, treadle_class_text(c), needed(settings, m, mode, c));
     pause = ", ";
   }
-  for (int i = 0; i < MODES; i++)
+  for (int i = 0; i < MODES && policy; i++)
     if (modes[i] != mode && total(settings, m, modes[i]) > room)
       treadle_builder_add(text, "; mode %s has %zu", treadle_mode_text(modes[i]),
                           total(settings, m, modes[i]));
@@ -93,10 +108,12 @@ static void say_kv(const treadle_rl_task *task, const treadle_actor_memory *m, s
 }
 
 static void say_micro_batch(const treadle_train_settings *s, const treadle_actor_memory *m,
-                            treadle_mode mode, size_t room, treadle_builder *text) {
+                            treadle_mode mode, size_t room, bool policy, treadle_builder *text) {
   const size_t *bytes = bytes_of(m, mode);
   if (total(s, m, mode) - bytes[TREADLE_WORK] - bytes[TREADLE_TRAIN_WORK] > room)
     treadle_builder_add(text, "; it is too much without a micro batch");
+  else if (!policy)
+    treadle_builder_add(text, "; a micro batch has no room beside the rest");
   else if (s->actor.micro_batch_size)
     treadle_builder_add(text, "; a micro batch of %s has no room beside the rest",
                         treadle_text_of_count(s->actor.micro_batch_size, "sample"));
@@ -109,7 +126,8 @@ static void say_micro_batch(const treadle_train_settings *s, const treadle_actor
 
 /* A key changed. */
 typedef struct change {
-  const treadle_rl *rl;
+  const treadle_rl_forecast *forecast;
+  int team;
   const treadle_actor_memory *worst; /* of the fullest rank, as it is */
   treadle_train_settings s;          /* begins as the run's */
   char text[96];                     /* how the key is said */
@@ -150,14 +168,36 @@ static bool take_less(change *c, int64_t *value, int64_t less, const char *key) 
 }
 
 static int64_t sequence_tokens(const change *c) {
-  return c->rl->bounds.prompt_most + c->rl->bounds.response_most;
+  return c->forecast->bounds->prompt_most + c->forecast->bounds->response_most;
 }
 
-static bool one_sample(change *c) {
-  if (c->s.actor.micro_batch_size)
-    return take_less(c, &c->s.actor.micro_batch_size, 1, "actor_config.micro_batch_size");
-  return take_less(c, &c->s.actor.max_tokens_per_micro, sequence_tokens(c),
-                   "actor_config.max_tokens_per_micro");
+/* Of a model's section. */
+static bool one_sample_of(change *c, treadle_config_actor *config, const char *section) {
+  char key[64];
+  snprintf(key, sizeof key, "%s.%s", section,
+           config->micro_batch_size ? "micro_batch_size" : "max_tokens_per_micro");
+  return config->micro_batch_size ? take_less(c, &config->micro_batch_size, 1, key)
+                                  : take_less(c, &config->max_tokens_per_micro, sequence_tokens(c), key);
+}
+
+static bool one_sample(change *c) { return one_sample_of(c, &c->s.actor, "actor_config"); }
+
+static bool critic_sample(change *c) { return one_sample_of(c, &c->s.critic.trained, "critic_config"); }
+
+static bool reward_sample(change *c) { return one_sample_of(c, &c->s.reward.scored, "reward_config"); }
+
+static bool reference_sample(change *c) { return one_sample_of(c, &c->s.reference.frozen, "ref_config"); }
+
+static bool critic_rests(change *c) {
+  return turn_on(c, &c->s.critic.offload_param, "critic_config.offload_param");
+}
+
+static bool reward_rests(change *c) {
+  return turn_on(c, &c->s.reward.offload_param, "reward_config.offload_param");
+}
+
+static bool reference_rests(change *c) {
+  return turn_on(c, &c->s.reference.offload_param, "ref_config.offload_param");
 }
 
 /* Blocks of one sequence. */
@@ -180,36 +220,36 @@ static bool short_reads(change *c) {
 }
 
 /* Each changes its key; false: that is so already. */
-static bool (*const changes[])(change *c) = {offload_param, offload_grad, offload_optimizer, recompute,
-                                             one_sample,    less_kv,      one_sequence,      short_reads};
+static bool (*const changes[])(change *c) = {offload_param, offload_grad,   offload_optimizer, recompute,
+                                             one_sample,    less_kv,        one_sequence,      short_reads,
+                                             critic_sample, reward_sample,  reference_sample,  critic_rests,
+                                             reward_rests,  reference_rests};
 enum { CHANGES = sizeof changes / sizeof *changes };
 
 /* Bytes that the fullest rank then needs less; 0 where it does not help, or cannot be done. */
 static treadle_status try_change(const change *c, treadle_actor_memory *by_rank, size_t *less_p) {
   const size_t needs = c->worst->least_bytes;
-  treadle_rl *other = treadle_alloc(sizeof *other);
+  treadle_rl_forecast other = *c->forecast;
   treadle_status status;
   *less_p = 0;
-  if (!other) return treadle_fail(TREADLE_NO_MEMORY, "no memory for what would make a run fit");
-  *other = *c->rl;
-  other->task.settings = &c->s;
-  status = treadle_rl_foresee_ranks(other, by_rank);
-  treadle_free(other);
+  other.task.settings = &c->s;
+  status = treadle_rl_foresee_team(&other, c->team, by_rank);
   if (status) return status == TREADLE_NO_MEMORY ? status : TREADLE_OK;
-  size_t least = fullest_rank(c->rl->crew.policy_ranks, by_rank)->least_bytes;
+  const int ranks = treadle_rl_teams_ranks(other.teams, c->team, other.crew);
+  const size_t least = fullest_rank(ranks, by_rank)->least_bytes;
   *less_p = least < needs ? needs - least : 0;
   return TREADLE_OK;
 }
 
-static treadle_status say_changes(const treadle_rl *rl, const treadle_actor_memory *worst,
+static treadle_status say_changes(const treadle_rl_forecast *f, int team, const treadle_actor_memory *worst,
                                   treadle_builder *text) {
-  treadle_actor_memory *others = treadle_alloc_array((size_t)rl->crew.policy_ranks, sizeof *others);
+  const int ranks = treadle_rl_teams_ranks(f->teams, team, f->crew);
+  treadle_actor_memory *others = treadle_alloc_array((size_t)ranks, sizeof *others);
   treadle_status status = TREADLE_OK;
-  if (!others)
-    return treadle_fail(TREADLE_NO_MEMORY, "no memory for the forecast of %d ranks", rl->crew.policy_ranks);
+  if (!others) return treadle_fail(TREADLE_NO_MEMORY, "no memory for the forecast of %d ranks", ranks);
   treadle_builder_add(text, "; less would do with ");
   for (int i = 0; i < CHANGES; i++) {
-    change one = {.rl = rl, .worst = worst, .s = *rl->task.settings};
+    change one = {.forecast = f, .team = team, .worst = worst, .s = *f->task.settings};
     size_t less;
     if (!changes[i](&one)) continue;
     TRY(try_change(&one, others, &less));
@@ -221,26 +261,29 @@ out:
   return status;
 }
 
-treadle_status treadle_rl_check_room(const treadle_rl *rl, const treadle_actor_memory *by_rank) {
-  const treadle_train_settings *s = rl->task.settings;
-  const size_t room = (size_t)((double)s->generate.device_memory * s->generate.gpu_memory_utilization);
-  const treadle_actor_memory *worst = fullest_rank(rl->crew.policy_ranks, by_rank);
+treadle_status treadle_rl_check_room(const treadle_rl_forecast *f, int team,
+                                     const treadle_actor_memory *by_rank) {
+  const treadle_train_settings *s = f->task.settings;
+  const size_t room = treadle_rl_room(s);
+  const treadle_actor_memory *worst = worst_misfit(f, team, by_rank);
+  const bool policy = treadle_rl_teams_of(f->teams, TREADLE_POOL_ROLE_ACTOR_ROLLOUT) == team;
+  char who[TREADLE_RL_TEAMS_NAME];
   treadle_builder text = {0};
   treadle_status status;
-  if (!s->generate.device_memory || (worst->least_bytes <= room && worst->kv_blocks > 0)) return TREADLE_OK;
-  const treadle_mode mode = fullest_mode(rl->task.settings, worst);
-  say_modes(rl->task.settings, worst, room, &text);
+  if (!worst) return TREADLE_OK;
+  const treadle_mode mode = fullest_mode(s, worst);
+  treadle_rl_teams_name(f->teams, team, (int)(worst - by_rank), who);
+  say_modes(s, worst, room, policy, &text);
   if (mode == TREADLE_INFER)
-    say_kv(&rl->task, worst, room, &text);
+    say_kv(&f->task, worst, room, &text);
   else
-    say_micro_batch(rl->task.settings, worst, mode, room, &text);
-  TRY(say_changes(rl, worst, &text));
-  status = text.failed
-               ? treadle_fail(TREADLE_NO_MEMORY, "no memory to say what would fit")
-               : treadle_fail(TREADLE_REFUSED, "%s times %s leaves %zu bytes, and rank %d needs %zu: %s",
-                              TREADLE_RL_PLACE(&rl->task, generate.device_memory),
-                              TREADLE_RL_PLACE(&rl->task, generate.gpu_memory_utilization), room,
-                              (int)(worst - by_rank), worst->least_bytes, text.text);
+    say_micro_batch(s, worst, mode, room, policy, &text);
+  TRY(say_changes(f, team, worst, &text));
+  status = text.failed ? treadle_fail(TREADLE_NO_MEMORY, "no memory to say what would fit")
+                       : treadle_fail(TREADLE_REFUSED, "%s times %s leaves %zu bytes, and %s needs %zu: %s",
+                                      TREADLE_RL_PLACE(&f->task, generate.device_memory),
+                                      TREADLE_RL_PLACE(&f->task, generate.gpu_memory_utilization), room,
+                                      who, worst->least_bytes, text.text);
 out:
   treadle_builder_release(&text);
   return status;

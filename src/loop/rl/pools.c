@@ -6,11 +6,13 @@
 #include "base/alloc.h"
 #include "base/arena.h"
 #include "base/argument.h"
+#include "base/larger.h"
 #include "base/limits.h"
 #include "base/sized.h"
 #include "base/text.h"
 #include "base/utf8.h"
 #include "control/slots.h"
+#include "rl/memory.h"
 #include "run/config_pools.h"
 
 #include <string.h>
@@ -34,6 +36,7 @@ struct treadle_rl_pools {
   size_t count;
   int32_t *node_of; /* [slots] */
   int32_t slots, used, nodes;
+  bool has_guessed; /* that there is one slot, since nobody says how many */
 };
 
 static treadle_status no_memory(void) {
@@ -223,6 +226,7 @@ treadle_status treadle_rl_pools_create(const treadle_train_config *config, const
   pools = treadle_alloc(sizeof *pools);
   if (!pools) return no_memory();
   pools->asked = config->pools ? config->pools : ask_for_all(pools, config);
+  pools->has_guessed = !config->pools && !nodes;
   TRY(make_nodes(pools, slots_by_node, nodes));
   TRY(take_asked(pools, config));
   if (pools->asked->all[0].type == TREADLE_POOL_ENTRIES)
@@ -282,69 +286,146 @@ out:
 
 /* ---- Bytes ------------------------------------------------------------------------------------------------- */
 
-static bool has(const one_pool *pool, treadle_pool_role role) {
-  for (int32_t i = 0; i < pool->role_count; i++)
-    if (pool->roles[i] == role) return true;
-  return false;
+/* A pool in a run that is only planned: which team its ranks are of, and the place of its rank 0 there, since Rollout's stand behind those of Actor. */
+typedef struct planned {
+  const treadle_rl_forecast *forecast;
+  int team, first;
+  int32_t ranks;
+} planned;
+
+static planned find_planned(const treadle_rl_forecast *f, const one_pool *pool) {
+  planned p = {.forecast = f, .ranks = pool->count};
+  for (int team = 0; team < f->teams->count; team++)
+    for (int32_t i = 0; i < f->teams->team[team].count; i++) {
+      treadle_slot slot = {.number = -1};
+      (void)treadle_resource_pool_get_slot(pool->made, 0, &slot);
+      if (treadle_rl_teams_rank(f->teams, team, i) == slot.number) p.team = team, p.first = i;
+    }
+  return p;
 }
 
-static bool has_policy(const one_pool *pool) {
-  return has(pool, TREADLE_POOL_ROLE_ACTOR_ROLLOUT) ||
-         (has(pool, TREADLE_POOL_ROLE_ACTOR) && has(pool, TREADLE_POOL_ROLE_ROLLOUT));
+static size_t peak_of(const planned *p, const treadle_actor_memory *by_rank) {
+  size_t most = 0;
+  for (int32_t i = 0; i < p->ranks; i++) most = treadle_larger_size(most, by_rank[p->first + i].peak_bytes);
+  return most;
 }
 
-/* The policy, and the reference beside it or elsewhere; or the reference alone, which the run needs. */
-static bool can_foresee(const one_pool *pool, const treadle_train_config *config) {
-  if (has(pool, TREADLE_POOL_ROLE_CRITIC) || has(pool, TREADLE_POOL_ROLE_REWARD_MODEL)) return false;
-  return has_policy(pool) ||
-         (config->has_reference_apart && pool->role_count == 1 && has(pool, TREADLE_POOL_ROLE_REF_POLICY));
+/* In the policy's team the policy's worker has the reference. */
+static size_t shown_of(const planned *p, const treadle_actor_memory *by_rank) {
+  size_t most = 0;
+  for (int32_t i = 0; i < p->ranks; i++)
+    most = treadle_larger_size(most, by_rank[p->first + i].with_reference[TREADLE_REFERENCE]);
+  return most;
 }
 
-/* How many ranks a role has; `otherwise` where it has no pool. */
-static int32_t ranks_of(const treadle_rl_pools *pools, treadle_pool_role role, int32_t otherwise) {
-  for (size_t i = 0; i < pools->count; i++)
-    if (has(&pools->all[i], role)) return pools->all[i].count;
-  return otherwise;
-}
-
-/* All of the run is opened, even for one pool. */
-static treadle_rl_pool_plan plan_of(const treadle_rl_pools *pools, const one_pool *pool) {
-  const int32_t policy = ranks_of(pools, TREADLE_POOL_ROLE_ACTOR_ROLLOUT,
-                                  ranks_of(pools, TREADLE_POOL_ROLE_ACTOR, pool->count));
-  return (treadle_rl_pool_plan){.policy_ranks = policy,
-                                .critic_ranks = ranks_of(pools, TREADLE_POOL_ROLE_CRITIC, policy),
-                                .reward_ranks = ranks_of(pools, TREADLE_POOL_ROLE_REWARD_MODEL, policy),
-                                .reference_ranks = ranks_of(pools, TREADLE_POOL_ROLE_REF_POLICY, policy),
-                                .critic_apart = ranks_of(pools, TREADLE_POOL_ROLE_CRITIC, 0) > 0,
-                                .reward_apart = ranks_of(pools, TREADLE_POOL_ROLE_REWARD_MODEL, 0) > 0,
-                                .reference_alone = !has_policy(pool)};
-}
-
-treadle_status treadle_rl_pools_foresee(const treadle_rl_pools *pools, const treadle_train_config *config,
-                                        const treadle_rl_options *options, int32_t number, size_t *bytes_p,
-                                        bool *known_p) {
-  treadle_rl_options o;
-  treadle_actor_memory *by_rank = NULL;
-  const one_pool *pool = NULL;
+/* Of one role, as if it were alone: by_rank [ranks of the team] is for that. */
+static treadle_status foresee_role(const planned *p, treadle_pool_role role, treadle_actor_memory *by_rank,
+                                   size_t *bytes_p) {
+  const treadle_rl_forecast *f = p->forecast;
+  const size_t ranks = (size_t)treadle_rl_teams_ranks(f->teams, p->team, f->crew);
+  const bool trains = role == TREADLE_POOL_ROLE_ACTOR || role == TREADLE_POOL_ROLE_ROLLOUT;
+  const bool shown = role == TREADLE_POOL_ROLE_REF_POLICY && f->models->reference;
   treadle_status status;
-  TREADLE_NEED(bytes_p);
-  TREADLE_NEED(known_p);
-  *bytes_p = 0;
-  *known_p = false;
+  memset(by_rank, 0, ranks * sizeof *by_rank);
+  TRY(treadle_rl_foresee_role(f, trains || shown ? TREADLE_POOL_ROLE_ACTOR_ROLLOUT : role, by_rank));
+  *bytes_p = shown ? shown_of(p, by_rank) : peak_of(p, by_rank);
+out:
+  return status;
+}
+
+static void take_all(const planned *p, const treadle_actor_memory *by_rank, treadle_rl_pool_memory *m) {
+  m->bytes = peak_of(p, by_rank);
+  m->room = treadle_rl_room(p->forecast->task.settings);
+  m->fits = true;
+  m->kv_blocks = -1;
+  for (int rank = p->first; rank < p->first + p->ranks; rank++) {
+    m->fits = m->fits && treadle_rl_fits(p->forecast, p->team, rank, &by_rank[rank]);
+    if (!treadle_rl_has_cache(p->forecast, p->team, rank)) continue;
+    if (m->kv_blocks < 0 || by_rank[rank].kv_blocks < m->kv_blocks) m->kv_blocks = by_rank[rank].kv_blocks;
+  }
+  if (m->kv_blocks < 0) m->kv_blocks = 0;
+}
+
+/* A run without a KL needs no reference, which has a model nevertheless: the policy's. */
+static treadle_status foresee(const treadle_rl_forecast *f, const one_pool *pool,
+                              treadle_rl_pool_memory *m) {
+  const planned p = find_planned(f, pool);
+  const int ranks = treadle_rl_teams_ranks(f->teams, p.team, f->crew);
+  treadle_actor_memory *by_rank = treadle_alloc_array((size_t)ranks, sizeof *by_rank);
+  treadle_status status;
+  if (!by_rank) return no_memory();
+  TRY(treadle_rl_foresee_team(f, p.team, by_rank));
+  take_all(&p, by_rank, m);
+  m->is_known = m->bytes > 0;
+  for (int32_t i = 0; i < pool->role_count; i++) {
+    const treadle_pool_role role = pool->roles[i];
+    if (treadle_rl_uses_role(f->task.settings, role))
+      TRY(foresee_role(&p, role, by_rank, &m->role_bytes[role]));
+    m->is_known = m->is_known && (m->role_bytes[role] > 0 || role == TREADLE_POOL_ROLE_REF_POLICY);
+  }
+out:
+  treadle_free(by_rank);
+  return status;
+}
+
+/* Roles in pools where they are not run yet: their bytes are not known. */
+static treadle_status check_roles(const treadle_rl_pools *pools, const treadle_train_config *config,
+                                  bool *are_run_p) {
+  const treadle_rl_task task = {.config = config, .settings = treadle_train_config_settings(config)};
+  treadle_rl_teams teams;
+  treadle_rl_crew crew = {.ranks = pools->used};
+  const treadle_status status = treadle_rl_teams_plan(&teams, &task, pools, 0, &crew);
+  treadle_rl_teams_close(&teams);
+  *are_run_p = status == TREADLE_OK;
+  return status == TREADLE_REFUSED ? TREADLE_OK : status;
+}
+
+treadle_status treadle_rl_pools_foresee_roles(const treadle_rl_pools *pools,
+                                              const treadle_train_config *config,
+                                              const treadle_rl_options *options, int32_t number,
+                                              treadle_rl_pool_memory *memory_p) {
+  treadle_rl_pool_memory memory = TREADLE_INIT(treadle_rl_pool_memory);
+  const treadle_rl_plan plan = {.pools = pools};
+  treadle_rl_options o;
+  treadle_rl *rl = NULL;
+  const one_pool *pool = NULL;
+  bool are_run = false;
+  treadle_status status;
+  TREADLE_NEED_SIZED(memory_p);
+  TREADLE_GIVE(memory_p, &memory);
   TREADLE_NEED(pools);
   TREADLE_NEED(config);
   TRY(TREADLE_TAKE(options, &o));
   TRY(find(pools, number, &pool));
   if (!treadle_train_config_settings(config)->actor.model) goto out;
-  if (!can_foresee(pool, config)) goto out;
-  const treadle_rl_pool_plan plan = plan_of(pools, pool);
-  by_rank = treadle_alloc_array((size_t)pool->count, sizeof *by_rank);
-  if (!by_rank) TRY(no_memory());
-  TRY(treadle_rl_foresee_pool(config, &plan, &o, by_rank));
-  for (int32_t rank = 0; rank < pool->count; rank++)
-    if (by_rank[rank].peak_bytes > *bytes_p) *bytes_p = by_rank[rank].peak_bytes;
-  *known_p = true;
+  TRY(check_roles(pools, config, &are_run));
+  if (!are_run) goto out;
+  status = treadle_rl_plan_open(config, &plan, &o, &rl);
+  if (status == TREADLE_REFUSED && pools->has_guessed) {
+    status = TREADLE_OK;
+    goto out;
+  }
+  if (status) goto out;
+  const treadle_rl_forecast forecast = treadle_rl_forecast_of(rl);
+  TRY(foresee(&forecast, pool, &memory));
+  TREADLE_GIVE(memory_p, &memory);
 out:
-  treadle_free(by_rank);
+  treadle_rl_plan_close(rl);
+  return status;
+}
+
+treadle_status treadle_rl_pools_foresee(const treadle_rl_pools *pools, const treadle_train_config *config,
+                                        const treadle_rl_options *options, int32_t number, size_t *bytes_p,
+                                        bool *known_p) {
+  treadle_rl_pool_memory memory = TREADLE_INIT(treadle_rl_pool_memory);
+  treadle_status status;
+  TREADLE_NEED(bytes_p);
+  TREADLE_NEED(known_p);
+  *bytes_p = 0;
+  *known_p = false;
+  TRY(treadle_rl_pools_foresee_roles(pools, config, options, number, &memory));
+  *known_p = memory.is_known;
+  *bytes_p = memory.is_known ? memory.bytes : 0;
+out:
   return status;
 }

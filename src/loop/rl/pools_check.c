@@ -31,11 +31,8 @@ treadle_status treadle_rl_check_pools(const treadle_train_config *config, const 
   char text[512];
   if (!asked) return TREADLE_OK;
   if (asked->count > 1)
-    REFUSE(
-        "%s: %s says %zu pools, the first two '%s' and '%s': --plan foresees one pool that has all roles; "
-        "treadle pools prints the bytes of each pool, as far as they can be foreseen",
-        config->file, asked->place, asked->count, treadle_text_shown(asked->all[0].name),
-        treadle_text_shown(asked->all[1].name));
+    REFUSE("%s: %s says %zu pools: their ranks do not all work together", config->file, asked->place,
+           asked->count);
   const int64_t slots = treadle_config_pool_slots(&asked->all[0]);
   if (slots == crew->ranks || asked->all[0].type == TREADLE_POOL_ALL)
     return asked->is_own && crew->group ? check_nodes(&asked->all[0], crew) : TREADLE_OK;

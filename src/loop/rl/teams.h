@@ -62,6 +62,23 @@ int treadle_rl_teams_of(const treadle_rl_teams *teams, treadle_pool_role role);
 treadle_status treadle_rl_teams_find(treadle_rl_teams *teams, const treadle_rl_task *task,
                                      const treadle_rl_crew *whole, treadle_rl_crew *crew_p,
                                      treadle_rl_crew *beside_p);
+/* Of a plan, whose processes are not there: slot s is rank first_rank + s, where first_rank is 1 if the controller is apart. *crew has an observer, and gets the
+ * rest. Refused: the same roles. Local. */
+treadle_status treadle_rl_teams_plan(treadle_rl_teams *teams, const treadle_rl_task *task,
+                                     const treadle_rl_pools *pools, int first_rank, treadle_rl_crew *crew);
+/* Is the controller apart, in a run with this many processes? */
+bool treadle_rl_is_apart(const treadle_train_config *config, int64_t ranks);
+
+/* ---- loop_teams_ranks.c: of a team of a run, by its number: 0 where all are together ---- */
+
+/* How many ranks it has; the run's number of one of them. */
+int treadle_rl_teams_ranks(const treadle_rl_teams *teams, int team, const treadle_rl_crew *crew);
+int treadle_rl_teams_rank(const treadle_rl_teams *teams, int team, int rank);
+/* What messages call one of its ranks: "rank 5", or "rank 5 of Critic (pool 'critic')". */
+enum { TREADLE_RL_TEAMS_NAME = 256 };
+void treadle_rl_teams_name(const treadle_rl_teams *teams, int team, int rank,
+                           char text[TREADLE_RL_TEAMS_NAME]);
+
 /* What this rank is called for, once its methods and its stages are ready. */
 void treadle_rl_teams_open(treadle_rl_teams *teams, const treadle_rl_crew *whole,
                            treadle_rl_workers *workers, struct treadle_rl_stages *stages);

@@ -36,9 +36,10 @@ typedef struct treadle_rl_rows {
   size_t count;
 } treadle_rl_rows;
 
+/* The largest of all ranks, field by field; kv_blocks: the smallest of those that generate. */
 typedef struct treadle_rl_gauges {
-  treadle_actor_info fullest; /* the largest of all ranks, field by field; kv_blocks: the smallest */
-  bool stops;                 /* a rank wants to */
+  treadle_actor_info fullest;
+  bool stops; /* a rank wants to */
 } treadle_rl_gauges;
 
 /* How samples of prompts are drawn. */
@@ -86,7 +87,9 @@ treadle_status treadle_rl_call_save(treadle_rl_workers *workers,
 /* Apart: what one role has of a checkpoint, into a folder that is there. */
 treadle_status treadle_rl_call_save_role(treadle_rl_workers *workers, bool critic, const char *folder);
 treadle_status treadle_rl_call_digest(treadle_rl_workers *workers, uint64_t *digest_p);
-/* Of the policy's ranks, the largest; whether any rank wants to stop. */
+/* Of all ranks of all pools. */
 treadle_status treadle_rl_call_gauges(treadle_rl_workers *workers, treadle_rl_gauges *gauges_p);
+/* loop_worker.c */
+void treadle_rl_gauges_join(treadle_rl_gauges *gauges, const treadle_rl_gauges *other);
 
 #endif

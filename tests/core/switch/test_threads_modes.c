@@ -400,6 +400,47 @@ static void test_rollback(void **state) {
   scene_release(&a.s);
 }
 
+/* ---- Outside of windows ---- */
+
+enum { OUTSIDE = 3 * SCENE_PAGE + 100 };
+
+/* Of rank 1 alone: its cache is as much smaller, and no other one. */
+static int lie_outside(treadle_group *group, void *context) {
+  const act *a = context;
+  treadle_switch_options o = a->options;
+  treadle_switch *sw = NULL;
+  size_t all, rest;
+  RANK_OK(treadle_switch_create(group, a->s.train, a->infer, &o, &sw));
+  (void)treadle_switch_window(sw, TREADLE_KV, &all);
+  RANK_OK(treadle_group_barrier(group));
+  treadle_switch_destroy(sw);
+  if (group->rank == 1) o.outside_bytes = OUTSIDE;
+  RANK_OK(treadle_switch_create(group, a->s.train, a->infer, &o, &sw));
+  (void)treadle_switch_window(sw, TREADLE_KV, &rest);
+  if (group->rank == 1)
+    RANK_TRUE(all >= rest + OUTSIDE && all - rest <= OUTSIDE + SCENE_PAGE + 2 * KV_BLOCK);
+  else
+    RANK_TRUE(all == rest);
+  RANK_TRUE(treadle_switch_pool_bound(sw) <= o.budget_bytes - o.outside_bytes);
+  RANK_OK(treadle_group_barrier(group));
+  treadle_switch_destroy(sw);
+  if (group->rank == 1) o.outside_bytes = o.budget_bytes;
+  RANK_FAILS(TREADLE_REFUSED, "the budget of", treadle_switch_create(group, a->s.train, a->infer, &o, &sw));
+  return 0;
+}
+
+static void test_outside(void **state) {
+  act a;
+  (void)state;
+  act_init(&a);
+  set_infer(&a, a.s.infer);
+  set_flags(&a.options, 7, true, false);
+  a.options.kv_block_bytes = KV_BLOCK;
+  a.options.budget_bytes = 1 << 22;
+  ranks_as_threads(SCENE_RANKS, 60, 0, lie_outside, &a);
+  scene_release(&a.s);
+}
+
 /* ---- Refusals ---- */
 
 static int refuse(treadle_group *group, void *context) {
@@ -491,7 +532,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_residency),  cmocka_unit_test(test_residency_alias),
       cmocka_unit_test(test_ten_cycles), cmocka_unit_test(test_engines),
-      cmocka_unit_test(test_rollback),   cmocka_unit_test(test_refusals),
+      cmocka_unit_test(test_rollback),   cmocka_unit_test(test_outside),
+      cmocka_unit_test(test_refusals),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

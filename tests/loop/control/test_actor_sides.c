@@ -158,17 +158,26 @@ out:
 
 /* ---- A rank ---- */
 
+/* Between nodes there is staging, too, which a plan of one node does not have. */
+static bool may_differ(int c) { return ranks_nodes && (c == TREADLE_KV || c == TREADLE_WORK); }
+
+/* The cache of a rank with a budget leaves less than a block, whatever the trainer's ranks have. */
+static bool is_full(const scene *s, const treadle_actor_info *info) {
+  const size_t block = info->kv_blocks ? info->bytes[TREADLE_KV] / (size_t)info->kv_blocks : 0;
+  return !s->budget || !block || ranks_nodes || info->peak_bytes + block + 2 * PAGE > s->budget;
+}
+
 static int check_memory(const treadle_actor *actor, const treadle_actor_memory *plan) {
   treadle_actor_info info = TREADLE_INIT(treadle_actor_info);
   RANK_OK(treadle_actor_get_info(actor, &info));
   for (int c = 0; c < TREADLE_CLASSES; c++) {
-    if (info.bytes[c] == plan->by_mode[info.mode][c]) continue;
+    if (info.bytes[c] == plan->by_mode[info.mode][c] || may_differ(c)) continue;
     fprintf(stderr, "mode %s, class %d: %zu bytes, %zu were foreseen\n", treadle_mode_text(info.mode), c,
             info.bytes[c], plan->by_mode[info.mode][c]);
     return 1;
   }
   RANK_TRUE(info.peak_bytes <= plan->peak_bytes || ranks_nodes);
-  RANK_TRUE(info.kv_blocks == plan->kv_blocks);
+  RANK_TRUE(info.kv_blocks == plan->kv_blocks || ranks_nodes);
   if (actor->apart && actor->train.engine) /* all that it has beside its windows */
     RANK_TRUE(info.bytes[TREADLE_WORK] == actor->train.bytes(actor->train.engine));
   return 0;
@@ -260,7 +269,7 @@ static int run(treadle_group *group, void *context) {
     if (go_round(group, actor, s, round) || check_memory(actor, &by_rank[rank])) return 1;
   RANK_OK(treadle_actor_get_info(actor, &info));
   RANK_TRUE(info.peak_bytes == by_rank[rank].peak_bytes || ranks_nodes); /* foreseen is one node */
-  RANK_TRUE(!s->budget || info.peak_bytes <= s->budget);
+  RANK_TRUE((!s->budget || info.peak_bytes <= s->budget) && is_full(s, &info));
   RANK_TRUE((info.kv_blocks > 0) == treadle_layout_holds(s->layouts[1], rank));
   RANK_TRUE(is_apart(s) || info.peak_bytes > 0);
   treadle_actor_destroy(actor);
@@ -388,13 +397,16 @@ static void test_nodes(void **state) {
 /* Ranks with a budget: the cache takes what is left, on ranks that have one. */
 static void test_budget(void **state) {
   (void)state;
-  for (size_t i = 0; i < 2; i++) {
+  for (size_t i = 0; i < 3; i++) {
     scene *s = calloc(1, sizeof *s);
     assert_non_null(s);
-    *s = (scene){.train = pairs[i].train, .infer = pairs[i].infer, .ranks = 4, .budget = (6 << 20) + 1234};
+    *s = (scene){
+        .train = pairs[i % 2].train, .infer = pairs[i % 2].infer, .ranks = 4, .budget = (6 << 20) + 1234};
+    ranks_nodes = i == 2 ? ranks_in_pairs : NULL;
     run_scene(s);
     free(s);
   }
+  ranks_nodes = NULL;
 }
 
 /* ---- Engines that fail, or take their time ------------------------------------------------------------------ */

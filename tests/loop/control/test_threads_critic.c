@@ -122,7 +122,7 @@ static int work(treadle_group *group, void *context) {
   RANK_OK(treadle_critic_create(group, s->layout, &options, &critic));
   RANK_OK(treadle_critic_randomise(critic, 7));
   RANK_OK(treadle_critic_rest(critic));
-  treadle_critic_count_by(critic, &beside);
+  treadle_critic_count_in(critic, &beside.books);
   RANK_TRUE(rests(&beside, plan) && beside.books.peak == sum_of(plan->rest));
   RANK_TRUE(!s->param || sum_of(plan->rest) == plan->rest[TREADLE_WORK]); /* what ranks exchange */
   RANK_OK(make_rows(&all));

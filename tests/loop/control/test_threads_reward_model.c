@@ -136,7 +136,7 @@ static int work(treadle_group *group, void *context) {
   RANK_OK(treadle_tenant_need(model, TREADLE_TRAIN));
   RANK_OK(treadle_tenant_filled(model, model->train.randomise(model->train.engine, 7)));
   RANK_OK(treadle_tenant_rest(model));
-  treadle_tenant_count_by(model, &beside);
+  treadle_tenant_count_in(model, &beside.books);
   RANK_TRUE(holds(&beside, plan->rest));
   RANK_TRUE(!s->leaves || sum_of(plan->rest) == plan->rest[TREADLE_WORK]); /* what ranks exchange */
   RANK_OK(make_rows(&all));

@@ -376,9 +376,7 @@ static void check_run(const char *text, int ranks, const char *refused, const ch
 static void runs_have_one_pool(void **state) {
   (void)state;
   check_run("{}", 3, NULL, NULL);
-  check_run(S4, 56,
-            "run.yaml: resource_pools (line 1) says 3 pools, the first two 'actor_rollout' and 'critic': "
-            "--plan foresees one pool that has all roles",
+  check_run(S4, 56, "run.yaml: resource_pools (line 1) says 3 pools: their ranks do not all work together",
             NULL);
   check_run(OWN("{a: [2, 2]}", "{ActorRollout: a, RewardModel: a}"), 4, NULL, NULL);
   check_run(OWN("{a: [2, 2]}", "{ActorRollout: a}"), 2,
@@ -392,7 +390,7 @@ static void runs_have_one_pool(void **state) {
       "run.yaml: rl_config.actor_resource.num_npus (line 1) asks for 8 slots, and the run has 1 rank");
   check_run(PLACES "{\"actor,rollout\": all}\n", 5, NULL, NULL);
   check_run(PLACES "{actor: 0-1, rollout: 2-3}\n", 4,
-            "cluster.component_placement (line 2) says 2 pools, the first two 'actor' and 'rollout'", NULL);
+            "cluster.component_placement (line 2) says 2 pools: their ranks do not all", NULL);
 }
 
 int main(void) {

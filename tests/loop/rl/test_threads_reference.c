@@ -5,7 +5,7 @@
 #include "group/ranks.h"
 #include "test.h"
 
-#include "rl/loop.h"
+#include "rl/memory.h"
 
 #include "base/alloc.h"
 #include "io/file.h"
@@ -61,7 +61,8 @@ static treadle_status open_rank(const scene *s, treadle_group *group, rank *r) {
   TRY(treadle_rl_open_inputs(rl));
   if (rl->models.reference) TRY(treadle_fail(TREADLE_DIFFERENT, "the actor's pool has a reference, too"));
   TRY(treadle_rl_reference_create(&rl->reference, &rl->task, &rl->bounds, &rl->text, &rl->crew));
-  TRY(treadle_rl_actor_options(rl, &trainer, &engine, &options));
+  const treadle_rl_forecast forecast = treadle_rl_forecast_of(rl);
+  TRY(treadle_rl_actor_options(&forecast, &trainer, &engine, &options));
   const treadle_model *model = rl->models.reference_model ? rl->models.reference_model : rl->models.model;
   TRY(treadle_layout_create(model, rl->models.train->text, RANKS, NULL, &r->layout));
   options.reference = r->layout;
@@ -149,7 +150,7 @@ static int check_rest(const scene *s, const rank *r, const treadle_actor *beside
 static int compare(treadle_group *group, const scene *s, rank *r, samples *all) {
   treadle_tenant *role = r->rl.reference.role;
   treadle_actor *actor = r->rl.actor, beside = {0};
-  treadle_tenant_count_by(role, &beside);
+  treadle_tenant_count_in(role, &beside.books);
   RANK_TRUE((resident(role) == 0) == !s->stays);
   r->rl.reference.role = NULL;
   if (call(group, r, all, all->actors)) return 1;
