@@ -82,6 +82,7 @@ static bool put_call(treadle_crew *crew, treadle_endpoint_letter *letter) {
   if (letter->head.frame.type == TREADLE_ENDPOINT_END && letter->head.status)
     atomic_store(&crew->over, true);
   pthread_mutex_lock(&crew->lock);
+  if (letter->head.frame.type == TREADLE_ENDPOINT_CALL) crew->called = letter->head.number;
   *crew->last = letter;
   crew->last = &letter->next;
   pthread_cond_broadcast(&crew->news);
@@ -173,12 +174,17 @@ static treadle_status make(treadle_group *group, treadle_crew **crew_p) {
   return TREADLE_OK;
 }
 
-static void release(treadle_crew *crew) {
-  if (!crew) return;
-  for (treadle_endpoint_letter *one = crew->first, *next; one; one = next) {
+static void drop_letters(treadle_endpoint_letter *one) {
+  for (treadle_endpoint_letter *next; one; one = next) {
     next = one->next;
     treadle_endpoint_drop(one);
   }
+}
+
+static void release(treadle_crew *crew) {
+  if (!crew) return;
+  drop_letters(crew->first);
+  drop_letters(crew->parked);
   treadle_outputs_release_all(crew);
   pthread_cond_destroy(&crew->news);
   pthread_mutex_destroy(&crew->lock);
