@@ -169,6 +169,28 @@ class TestTrain(Runs):
         self.assertRegex(err, r"Ray 2\S* at \S+: 5 processes\. ")
         self.assertRegex(err, r"ranks 1 to 2 of ActorRollout, RefPolicy \(pool 'policy'\): node [0-9.]+ \(\w{8}\)\n")
         self.assertRegex(err, r"ranks 3 to 4 of Critic \(pool 'critic'\): node ")
+        self.trace()
+
+    def trace(self):
+        """Who worked when, of all ranks but the controller; the report draws it."""
+        with open(f"{self.folder}/run/trace.jsonl") as file:
+            lines = [json.loads(line) for line in file]
+        roles = {(line["rank"], line["role"]) for line in lines}
+        self.assertLessEqual({(1, "ActorRollout"), (2, "ActorRollout"), (3, "Critic"), (4, "Critic")}, roles)
+        self.assertEqual({line["step"] for line in lines if line["method"] == "update_critic"}, {1, 2, 3, 4})
+        for line in lines:
+            self.assertLessEqual(0, line["start"])
+            self.assertLessEqual(line["start"], line["end"])
+        with open(f"{self.folder}/run/metrics.jsonl") as file:
+            self.assertEqual(file.read().count('"control/idle_s"'), 4)
+        written = f"{self.folder}/trace.json"
+        made = subprocess.run([program(), "report", f"{self.folder}/run", "--trace", written], capture_output=True)
+        self.assertEqual(made.returncode, 0, made.stderr)
+        with open(written) as file:
+            events = json.load(file)["traceEvents"]
+        self.assertEqual(sum(event["ph"] == "X" for event in events), len(lines))
+        with open(f"{self.folder}/run/report.html") as file:
+            self.assertIn("Critic", file.read())
 
     def dies(self, rank, name):
         driver = self.start_long(*POOLS)
