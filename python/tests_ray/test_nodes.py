@@ -14,10 +14,6 @@ from ray.cluster_utils import Cluster
 from test_calls import Groups
 from treadle.ray import ClassWithInitArgs, WorkerGroup
 
-#: Ray asks a node whether it lives every second here, and takes it for dead after three questions; by default this takes
-#: about half a minute.
-SOON = {"health_check_initial_delay_ms": 1000, "health_check_period_ms": 1000, "health_check_failure_threshold": 3}
-
 
 class TestRaylets(Groups):
     def setUp(self):
@@ -28,7 +24,7 @@ class TestRaylets(Groups):
         os.makedirs(os.path.join(self.folder, "ray"))
         node = {"num_cpus": 1, "object_store_memory": 80 << 20}
         self.cluster = Cluster(
-            initialize_head=True, head_node_args={**node, "include_dashboard": False, "_system_config": SOON}
+            initialize_head=True, head_node_args={**node, "include_dashboard": False, "_system_config": cluster.SOON}
         )
         self.addCleanup(self.cluster.shutdown)
         other = self.cluster.add_node(**node)
