@@ -1,5 +1,5 @@
-"""Empty calls to 8 workers one after another, each waited for: by a group, and by Ray alone. One JSON object. Exit 1 where
-the group takes more than 1.2 of Ray's own time.
+"""Empty calls to 8 workers one after another, each waited for: by a group, and by Ray alone. One JSON object. Exit 1
+where the group takes more than 1.2 of Ray's own time.
 
 python measure.py [CALLS]"""
 

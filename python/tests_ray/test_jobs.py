@@ -1,4 +1,4 @@
-"""`ray job submit -- python -m treadle.ray train` on a head node with Ray's dashboard, which comes with ray[default]: JOBS=1."""
+"""`ray job submit -- python -m treadle.ray train` on a head with Ray's dashboard, of ray[default] (JOBS=1)."""
 
 import importlib.util
 import os
