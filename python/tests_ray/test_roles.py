@@ -175,6 +175,12 @@ class TestRoles(Groups):
         with self.assertRaisesRegex(treadle.Peer, "ActorRollout: 1 rows of padding would count in the loss"):
             actor.update_actor(odd).get()
 
+    def test_example(self):
+        """With a Ray of its own."""
+        words = [POLICY, TEXTS, f"{self.folder}/data/train.jsonl", "2"]
+        said = self.command(sys.executable, "examples/python/08_roles.py", *words)
+        self.assertRegex(said, r"step 2: score 0\.\d+, value loss 0\.\d+, norm \d\.\d+\nweights [0-9a-f]{16}\n$")
+
     def test_refused(self):
         two = self.group(cluster.pool(2, use_gpu=False), critic_of("megatron:tp=3"))
         rows = treadle.Batch.of({"prompt_ids": [[1]] * 2, "ids": [[2]] * 2})
