@@ -304,7 +304,8 @@ class TestNodes(Runs):
         self.assertEqual(status, 1)
         self.assertRegex(
             err,
-            r"rank \d of .* \(pool '\w+'\), node [0-9.]+ \(\w{8}\), has not started: .*No module named treadle here\. "
+            r"rank \d (of .* \(pool '\w+'\)|\(the controller\)), node [0-9.]+ \(\w{8}\), has not started: "
+            r".*No module named treadle here\. "
             "Each node needs treadle ",
         )
 
