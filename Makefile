@@ -15,7 +15,7 @@
 #   make bench-nodes  switches between nodes beside plain MPI messages over TCP, and over a slow cable: one JSON object
 #   make test-python   its tests; TORCH=1 installs torch for those that need it
 #   make test-plugins  the plug-ins with the real packages, in environments of their own (6 GB each); ONLY=vllm,megatron
-#   make test-ray   treadle.ray on a real Ray of this machine, in an environment of its own; MEASURE=1 measures calls, too
+#   make test-ray   treadle.ray on a real Ray of this machine, in an environment of its own; MEASURE=1 measures calls, too, JOBS=1 submits jobs
 #   make fake-cuda  build/fake-cuda/libcuda.so.1, which stands in for NVIDIA's driver (tests/cuda/fake_cuda.h)
 #   make sanitize   tests under address and undefined-behaviour sanitizers
 #   make tsan       tests with threads under the thread sanitizer

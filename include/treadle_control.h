@@ -428,8 +428,8 @@ typedef struct treadle_call_input {
   /* [list_count] in place of all below: a batch for each worker, which ALL_TO_ALL and DP_COMPUTE take; NULL: no list */
   const treadle_batch *const *list;
   size_t list_count;
-  /* [future_count] earlier calls of this crew, whose rows go from worker to worker. Each has as many rows as the others
-   * and the batch, and their columns are united (treadle_batch_union). */
+  /* [future_count] earlier calls of this crew, which need not have ended, and whose rows go from worker to worker. Each
+   * has as many rows as the others and the batch, and their columns are united (treadle_batch_union). */
   treadle_future *const *futures;
   size_t future_count;
   const char *const *columns; /* [column_count] of the futures, where they have them; NULL: all */
@@ -439,9 +439,13 @@ typedef struct treadle_call_input {
   const treadle_row_range *by_worker; /* which of these each worker gets; NULL: as the method's dispatch has it */
 } treadle_call_input;
 
-/* Calls a method on its workers. It waits for the futures in the input, since it needs to know how many rows they have,
- * and for the call itself if the method is blocking. Input may be NULL: no rows. Refused: a method that the class does
- * not have; what treadle_dispatch_create refuses. On failure *future_p is NULL. */
+/* Calls a method on its workers, and waits for the call if the method is blocking. Input may be NULL: no rows. Refused:
+ * a method that the class does not have; what treadle_dispatch_create refuses. On failure *future_p is NULL.
+ *
+ * If futures in the input have not ended, the call is made all the same: its workers wait for what they need, and
+ * divide the rows themselves. What depends on the number of rows is refused by treadle_future_wait then. A call that is
+ * given one that fails, fails with its message. A method whose dispatch is CUSTOM waits for them here, for its
+ * functions may be the controller's alone. */
 treadle_status treadle_workers_call(treadle_workers *workers, const char *method, const treadle_call_input *input,
                                     treadle_future **future_p);
 

@@ -14,6 +14,8 @@ import ray  # noqa: E402
 import treadle.ray as tr  # noqa: E402
 
 CPUS = 0.3  # of a slot
+#: Of Ray's head: a node that does not answer three questions, each for 10 s, is dead; 5 are Ray's own.
+SOON = {"health_check_initial_delay_ms": 1000, "health_check_period_ms": 1000, "health_check_failure_threshold": 3}
 _folder = ""
 
 

@@ -1,4 +1,5 @@
-"""Empty calls to 8 workers one after another, each waited for: by a group, and by Ray alone. One JSON object.
+"""Empty calls to 8 workers one after another, each waited for: by a group, and by Ray alone. One JSON object. Exit 1
+where the group takes more than 1.2 of Ray's own time.
 
 python measure.py [CALLS]"""
 
@@ -11,7 +12,7 @@ import ray
 import treadle.ray as tr
 from treadle.ray import ClassWithInitArgs, Dispatch, WorkerGroup, register
 
-WORKERS, BLOCKS = 8, 10
+WORKERS, BLOCKS, BAR = 8, 10, 1.2
 
 
 class Empty(tr.Worker):
@@ -49,6 +50,7 @@ def main():
     figures = {"workers": WORKERS, "calls": calls, "group_s": of_group, "ray_s": of_ray, "ratio": of_group / of_ray}
     print(json.dumps({key: round(value, 3) for key, value in figures.items()}))
     cluster.stop()
+    sys.exit(figures["ratio"] > BAR)
 
 
 if __name__ == "__main__":

@@ -103,6 +103,43 @@ class TestBasics(Groups):
             tr.register(execute_mode="FIRST")
 
 
+class TestSizes(Groups):
+    """Each way of dispatch, on 1, 2, 4 and 8 workers."""
+
+    def test_sizes(self):
+        for count in (1, 2, 4, 8):
+            with self.subTest(workers=count):
+                pool = cluster.pool(count, use_gpu=False)
+                self.lists(self.group(pool, workers.Basic, 2), count)
+                self.rows(self.group(pool, workers.Rows, 10), count)
+                self.doCleanups()
+
+    def lists(self, group, count):
+        each = list(range(count))
+        self.assertEqual(group.foo(3), [5] * count)
+        self.assertEqual(group.one_to_all(1, 2), [5] * count)
+        self.assertEqual(group.all_to_all(each, each), [2 * item + 2 for item in each])
+        self.assertEqual(group.dp_compute(each, each), [2 * item + 2 for item in each])
+        self.assertEqual(group.rank_zero(1, 2), 5)
+        with self.assertRaisesRegex(treadle.Refused, f"argument 0 has {count + 1} items; there are {count} workers"):
+            group.dp_compute([*each, 0], each)
+
+    def rows(self, group, count):
+        rows = list(range(3 * count))
+        self.assertEqual(self.a(group.add(batch(rows))), [row + 10 + row // 3 for row in rows])
+        future = group.twice(batch(rows))
+        twice = [2 * row + 5 + row // 3 for row in rows]
+        self.assertEqual(self.a(group.add(future)), [value + 10 + row // 3 for row, value in enumerate(twice)])
+        self.assertEqual(self.a(future.get()), twice)
+        self.assertEqual(group.metric(batch(rows)), [(3, 0)] * count)
+        moved = group.execute_with_func_generator(
+            lambda worker, part: workers.changed(part, lambda value: value + worker.x), batch(rows)
+        )
+        self.assertEqual(self.a(moved), [row + 10 for row in rows])
+        group.auto_padding = True
+        self.assertEqual(len(group.add(batch(rows[1:]))), len(rows) - 1)
+
+
 class TestRows(Groups):
     def test_two_workers(self):
         two = self.group(cluster.pool(2), workers.Rows, 10)

@@ -15,6 +15,7 @@ from test_calls import Groups
 from treadle.ray import ClassWithInitArgs, WorkerGroup
 
 SLOTS = 4
+POLICY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "examples", "sequence", "policy")
 SPEC = {"actor_rollout": [SLOTS] * 4, "critic": [SLOTS] * 2, "reward": [SLOTS]}
 MAPPING = {"ActorRollout": "actor_rollout", "Critic": "critic", "RewardModel": "reward"}
 
@@ -60,6 +61,7 @@ class TestSevenNodes(Groups):
         self.assertEqual(len(set.union(*entries)), 7)
         self.strategies(manager)
         self.workers(manager)
+        self.roles(manager)
 
     def strategies(self, manager):
         for name, counts in SPEC.items():
@@ -85,6 +87,14 @@ class TestSevenNodes(Groups):
         began = [max(first for first, _ in ranks) for ranks in spans]
         ended = [min(last for _, last in ranks) for ranks in spans]
         self.assertLess(max(began), min(ended))
+
+    def roles(self, manager):
+        """The built-in ones need one node."""
+        pool = manager.get_resource_pool("Critic")
+        critic = WorkerGroup(pool, ClassWithInitArgs(tr.Critic, POLICY, "megatron:tp=1"))
+        self.addCleanup(critic.close)
+        with self.assertRaisesRegex(treadle.Peer, "Refused: Critic: its pool is on 2 nodes; the built-in engines need"):
+            critic.init_model()
 
     def ranks(self, pool):
         return [(rank, pool.world_size) for rank in range(pool.world_size)]

@@ -109,7 +109,7 @@ class Runs(unittest.TestCase):
 
     def ended(self, driver):
         """Exit status, output and errors; no process of it is left."""
-        out, err = driver.communicate(timeout=200)
+        out, err = driver.communicate(timeout=300)
         until = time.monotonic() + 30
         while running(self.folder) and time.monotonic() < until:
             time.sleep(0.1)
@@ -169,6 +169,28 @@ class TestTrain(Runs):
         self.assertRegex(err, r"Ray 2\S* at \S+: 5 processes\. ")
         self.assertRegex(err, r"ranks 1 to 2 of ActorRollout, RefPolicy \(pool 'policy'\): node [0-9.]+ \(\w{8}\)\n")
         self.assertRegex(err, r"ranks 3 to 4 of Critic \(pool 'critic'\): node ")
+        self.trace()
+
+    def trace(self):
+        """Who worked when, of all ranks but the controller; the report draws it."""
+        with open(f"{self.folder}/run/trace.jsonl") as file:
+            lines = [json.loads(line) for line in file]
+        roles = {(line["rank"], line["role"]) for line in lines}
+        self.assertLessEqual({(1, "ActorRollout"), (2, "ActorRollout"), (3, "Critic"), (4, "Critic")}, roles)
+        self.assertEqual({line["step"] for line in lines if line["method"] == "update_critic"}, {1, 2, 3, 4})
+        for line in lines:
+            self.assertLessEqual(0, line["start"])
+            self.assertLessEqual(line["start"], line["end"])
+        with open(f"{self.folder}/run/metrics.jsonl") as file:
+            self.assertEqual(file.read().count('"control/idle_s"'), 4)
+        written = f"{self.folder}/trace.json"
+        made = subprocess.run([program(), "report", f"{self.folder}/run", "--trace", written], capture_output=True)
+        self.assertEqual(made.returncode, 0, made.stderr)
+        with open(written) as file:
+            events = json.load(file)["traceEvents"]
+        self.assertEqual(sum(event["ph"] == "X" for event in events), len(lines))
+        with open(f"{self.folder}/run/report.html") as file:
+            self.assertIn("Critic", file.read())
 
     def dies(self, rank, name):
         driver = self.start_long(*POOLS)
@@ -244,6 +266,7 @@ class TestNodes(Runs):
         self.addCleanup(os.environ.pop, "RAY_TMPDIR")
         os.makedirs(os.path.join(self.ray, "ray"))
         head = {"num_cpus": 1, "object_store_memory": 80 << 20, "include_dashboard": False}
+        head["_system_config"] = cluster.SOON
         self.cluster = Cluster(initialize_head=True, head_node_args=head)
         self.addCleanup(self.cluster.shutdown)
         self.address = self.cluster.address
@@ -253,17 +276,25 @@ class TestNodes(Runs):
         self.cluster.wait_for_nodes()
         return node
 
-    def test_node_dies(self):
-        """Its raylet is killed, and its actors end."""
+    def node_ends(self, number):
         node = self.add()
         driver = self.start_long(*POOLS)
         raylet = node.all_processes["raylet"][0].process
         of_node = {rank for rank, pid in running(self.folder).items() if parent(parent(pid)) == raylet.pid}
         self.assertIn(of_node, ({1, 2}, {3, 4}, {0, 1, 2}))
-        raylet.kill()
+        self.addCleanup(raylet.kill)
+        raylet.send_signal(number)
         status, _, err = self.ended(driver)
         self.assertEqual(status, 1)
         self.assertRegex(err, rf"rank {max(of_node)} of \w.* \(pool '\w+'\), node [0-9.]+ \(\w{{8}}\), died: ")
+
+    def test_node_dies(self):
+        """Its raylet is killed, and its actors end."""
+        self.node_ends(signal.SIGKILL)
+
+    def test_node_stops(self):
+        """Its raylet is stopped, and its ranks would go on: Ray takes the node for dead, and the run ends."""
+        self.node_ends(signal.SIGSTOP)
 
     def test_node_without_the_wheel(self):
         with open(os.path.join(self.folder, "treadle.py"), "w") as file:
@@ -273,7 +304,8 @@ class TestNodes(Runs):
         self.assertEqual(status, 1)
         self.assertRegex(
             err,
-            r"rank \d of .* \(pool '\w+'\), node [0-9.]+ \(\w{8}\), has not started: .*No module named treadle here\. "
+            r"rank \d (of .* \(pool '\w+'\)|\(the controller\)), node [0-9.]+ \(\w{8}\), has not started: "
+            r".*No module named treadle here\. "
             "Each node needs treadle ",
         )
 

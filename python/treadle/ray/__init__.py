@@ -18,16 +18,22 @@ from ._futures import Future
 from ._group import WorkerGroup
 from ._pools import ResourcePool, ResourcePoolManager, merge_resource_pool, split_resource_pool
 from ._register import Dispatch, Execute, nd_mesh, register
+from ._roles import ActorRollout, Critic, OptimizerStep, RefPolicy, RewardModel
 from ._worker import Worker
 
 __all__ = [
+    "ActorRollout",
     "ClassWithInitArgs",
     "ColocatedClasses",
+    "Critic",
     "Dispatch",
     "Execute",
     "Future",
+    "OptimizerStep",
+    "RefPolicy",
     "ResourcePool",
     "ResourcePoolManager",
+    "RewardModel",
     "Worker",
     "WorkerGroup",
     "create_colocated_worker_cls",

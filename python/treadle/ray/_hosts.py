@@ -144,6 +144,7 @@ def _enter(hosts: Hosts, classes: Classes, prefix: str, first_entry: int, timeou
         "WORLD_SIZE": str(len(hosts.handles)),
         "WG_PREFIX": prefix,
         "WG_BACKEND": "ray",
+        "WG_NODES": str(len({node for _, _, node in where})),
         "RAY_LOCAL_WORLD_SIZE": str(first_entry),
         "MASTER_ADDR": where[0][0],
         "MASTER_PORT": str(where[0][1]),

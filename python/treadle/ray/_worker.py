@@ -15,7 +15,16 @@ from ._register import Mode
 from ._rows import register_batches, unpadded
 from ._shares import Length, Spec, shares_of
 
-ENVIRONMENT = ("WORLD_SIZE", "RANK", "WG_PREFIX", "WG_BACKEND", "RAY_LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+ENVIRONMENT = (
+    "WORLD_SIZE",
+    "RANK",
+    "WG_PREFIX",
+    "WG_BACKEND",
+    "WG_NODES",
+    "RAY_LOCAL_WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+)
 
 _padding: contextvars.ContextVar[int] = contextvars.ContextVar("treadle_padding", default=0)
 
@@ -23,19 +32,20 @@ _padding: contextvars.ContextVar[int] = contextvars.ContextVar("treadle_padding"
 class Worker:
     """What a worker knows of its place. A class need not derive from it; a worker inside of another one knows the same.
 
-    The environment of its process has WORLD_SIZE, RANK, WG_PREFIX, WG_BACKEND ("ray"), RAY_LOCAL_WORLD_SIZE (slots of
-    the pool's first entry), MASTER_ADDR and MASTER_PORT (a port that was free on rank 0's node)."""
+    The environment of its process has WORLD_SIZE, RANK, WG_PREFIX, WG_BACKEND ("ray"), WG_NODES (on how many nodes the
+    workers are), RAY_LOCAL_WORLD_SIZE (slots of the pool's first entry), MASTER_ADDR and MASTER_PORT (a port that was
+    free on rank 0's node)."""
 
     @property
     def rank(self) -> int:
-        return int(_said_by_group("RANK"))
+        return int(said_by_group("RANK"))
 
     @property
     def world_size(self) -> int:
-        return int(_said_by_group("WORLD_SIZE"))
+        return int(said_by_group("WORLD_SIZE"))
 
     def get_master_addr_port(self) -> tuple[str, int]:
-        return _said_by_group("MASTER_ADDR"), int(_said_by_group("MASTER_PORT"))
+        return said_by_group("MASTER_ADDR"), int(said_by_group("MASTER_PORT"))
 
     def get_visible_devices(self) -> list[int]:
         """The GPUs that Ray gave to this process, by their numbers on the node."""
@@ -57,7 +67,7 @@ class Worker:
         meshes[name] = dp_rank, collects
 
 
-def _said_by_group(name: str) -> str:
+def said_by_group(name: str) -> str:
     if name not in os.environ:
         raise errors.State(f"{name} is not in the environment: a WorkerGroup sets it in its workers' processes")
     return os.environ[name]

@@ -34,7 +34,7 @@ treadle_status treadle_call_read_head(treadle_message *m, treadle_call_head *hea
   TRY(treadle_message_int(m, "kind", &kind));
   TRY(treadle_message_int(m, "workers", &head_p->workers));
   TRY(read_text(m, "name", &head_p->name));
-  if (kind < 0 || kind > TREADLE_CALL_DESTROY)
+  if (kind < 0 || kind > TREADLE_CALL_LATE)
     status = treadle_fail(TREADLE_PEER, "a call is of kind %lld", (long long)kind);
   head_p->kind = (treadle_call_kind)kind;
 out:

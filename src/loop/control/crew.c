@@ -98,6 +98,7 @@ static bool put_call(treadle_crew *crew, treadle_endpoint_letter *letter) {
     snprintf(crew->end_message, sizeof crew->end_message, "%.*s", (int)letter->length, letter->bytes);
     atomic_store(&crew->over, true);
   }
+  if (letter->head.frame.type == TREADLE_ENDPOINT_CALL) crew->called = letter->head.number;
   *crew->last = letter;
   crew->last = &letter->next;
   pthread_cond_broadcast(&crew->news);
@@ -194,12 +195,17 @@ static treadle_status make(treadle_group *group, treadle_crew **crew_p) {
   return TREADLE_OK;
 }
 
-static void release(treadle_crew *crew) {
-  if (!crew) return;
-  for (treadle_endpoint_letter *one = crew->first, *next; one; one = next) {
+static void drop_letters(treadle_endpoint_letter *one) {
+  for (treadle_endpoint_letter *next; one; one = next) {
     next = one->next;
     treadle_endpoint_drop(one);
   }
+}
+
+static void release(treadle_crew *crew) {
+  if (!crew) return;
+  drop_letters(crew->first);
+  drop_letters(crew->parked);
   treadle_outputs_release_all(crew);
   pthread_cond_destroy(&crew->news);
   pthread_mutex_destroy(&crew->lock);

@@ -4,17 +4,25 @@
  *   crew.c           how it is made and how it ends; what the endpoint's thread does with what comes
  *   crew_serve.c     a rank: calls in the order in which they came
  *   crew_input.c     the rows of a call: those that came with it, and those that other ranks have
+ *   crew_late.c      the rows of a call that was made before those had been made
  *   outputs.c        what calls have made, until the controller releases it; serving rows of it
  *   requests.c       asking other ranks for rows
  *   workers.c        the controller: groups of workers
  *   workers_call.c   the controller: calls of their methods
  *   future.c         the controller: what becomes of a call
  *   future_take.c    the controller: what it has made
+ *   workers_late.c   the controller: calls that are given what has not been made yet
+ *   future_late.c    the controller: how they end
  *   call_form.c      calls and answers as messages
+ *   call_divide.c    how a method's rows are divided
  *
  * A call makes a batch on each rank, which stays there under the call's number. The controller is told how many rows it has. A later call may be given
  * rows of earlier ones: its message says which rank has them, and the ranks that need them ask there. The controller asks for rows only where it is
  * to see them itself.
+ *
+ * If an earlier call has not ended, the controller does not know yet which rank has how many rows. Then the call says who makes them, and each rank
+ * that is called asks those how many they have made, and divides the rows itself (crew_late.c). Who is asked before its call has ended answers then. No
+ * rank waits for a call that was made later, so there is no circle of waits.
  *
  * Two threads of a rank use this: the endpoint's, which takes in what comes, and one that serves, or is the controller's. */
 #ifndef TREADLE_CONTROL_CREW_H
@@ -38,11 +46,25 @@ typedef struct treadle_crew_request {
   treadle_endpoint_letter *came; /* NULL: not yet */
 } treadle_crew_request;
 
-/* What a call has made here. */
+/* Rows of an earlier call that one rank has: all columns, or those with these names. */
+typedef struct treadle_crew_rows {
+  int rank;
+  uint64_t call;
+  const int64_t *rows; /* [count] of those that it has */
+  size_t count;
+  const char *const *names; /* [name_count]; NULL: all */
+  size_t name_count;
+  bool count_alone; /* in place of the last four: as many rows as it has without padding, and no columns */
+} treadle_crew_rows;
+
+/* What a call has made here; or why it has failed. */
 typedef struct treadle_crew_output {
   uint64_t call;
   treadle_batch *batch;
-  int users; /* 1 until it is released, and those who read it now */
+  int64_t padding; /* how many of its last rows are, if the controller did not say so */
+  treadle_status status;
+  char *failure; /* its message; NULL: it has not failed */
+  int users;     /* 1 until it is released, and those who read it now */
 } treadle_crew_output;
 
 /* A worker of this rank. */
@@ -75,6 +97,8 @@ struct treadle_crew {
   pthread_cond_t news; /* something of what the lock is of has changed */
   /* Under the lock: */
   treadle_endpoint_letter *first, **last; /* calls that wait for their turn; the end of the run */
+  uint64_t called, running;        /* the newest call that has come, and the one that runs; 0: none */
+  treadle_endpoint_letter *parked; /* who asks for rows of calls that have not ended */
   treadle_crew_request *requests;
   TREADLE_ARRAY(treadle_crew_output *) outputs;
   treadle_future *futures; /* of the controller, that wait for answers */
@@ -135,7 +159,8 @@ typedef enum treadle_call_kind {
   TREADLE_CALL_ADDRESS,
   TREADLE_CALL_CREATE,
   TREADLE_CALL_METHOD,
-  TREADLE_CALL_DESTROY
+  TREADLE_CALL_DESTROY,
+  TREADLE_CALL_LATE /* of a method, as workers_late.c has it */
 } treadle_call_kind;
 
 /* A call begins with these. */
@@ -178,16 +203,61 @@ treadle_status treadle_call_say_meshes(const treadle_meshes *meshes, int32_t wor
                                        treadle_batch **made_p);
 treadle_status treadle_call_hear_meshes(treadle_meshes *meshes, int32_t worker, const treadle_batch *made);
 
+/* ---- call_divide.c ---- */
+
+/* As the method's row in its table says. */
+treadle_status treadle_call_divide(const treadle_class_method *method, int32_t workers,
+                                   const treadle_meshes *meshes, const treadle_dispatch_argument *arguments,
+                                   size_t count, treadle_dispatch **dispatch_p);
+/* The mesh that the method needs; and meshes with that one alone, NULL: it needs none. */
+void treadle_call_put_mesh(treadle_message *m, const treadle_class_method *method,
+                           const treadle_meshes *meshes);
+treadle_status treadle_call_read_mesh(treadle_message *m, const treadle_class_method *method,
+                                      int32_t workers, treadle_meshes **meshes_p);
+
 /* ---- crew_input.c ---- */
+
+/* Rows of one source that one rank has. */
+typedef struct treadle_crew_part {
+  treadle_crew_rows rows;
+  treadle_crew_request *request; /* until it is waited for */
+  treadle_batch *batch;
+  int64_t source;
+} treadle_crew_part;
+typedef TREADLE_ARRAY(treadle_crew_part) treadle_crew_parts;
+
+/* Asks for all at once, and waits for them. */
+treadle_status treadle_crew_get_parts(treadle_crew *crew, treadle_crew_parts *all);
+/* Adds what has come to the batch: of one source one part's rows behind those of the one before, beside the columns that it has. */
+treadle_status treadle_crew_add_parts(const treadle_crew_parts *all, int64_t sources, treadle_batch *batch);
+void treadle_crew_release_parts(treadle_crew_parts *all);
 
 /* The batch of a method: its own rows, and with them those of sources, each of segments. */
 treadle_status treadle_crew_input(treadle_crew *crew, treadle_message *m, treadle_batch **batch_p);
 
+/* ---- crew_late.c ---- */
+
+/* A worker that makes rows for a late call, as its message has it. */
+typedef struct treadle_late_worker {
+  int64_t rank;
+  int64_t padding; /* how many of its last rows are; what that rank knows itself is not counted */
+} treadle_late_worker;
+
+/* The same of a late call. *padding_p: how many of its last rows are; *collected_p: what is made of them comes back. */
+treadle_status treadle_crew_late_input(treadle_crew *crew, treadle_message *m,
+                                       const treadle_class_method *method, treadle_batch **batch_p,
+                                       int64_t *padding_p, bool *collected_p);
+
 /* ---- outputs.c ---- */
 
 /* Keeps it for that call, on success. */
-treadle_status treadle_outputs_put(treadle_crew *crew, uint64_t call, treadle_batch *batch);
-/* Refused: the call's rows were released, or are not here. The caller gives it back. */
+treadle_status treadle_outputs_put(treadle_crew *crew, uint64_t call, treadle_batch *batch,
+                                   int64_t padding);
+/* Keeps the failure, of which treadle_error_message() is the message, for those who ask. */
+void treadle_outputs_fail(treadle_crew *crew, uint64_t call, treadle_status status);
+/* The call has ended: who has asked before is answered. */
+void treadle_outputs_unpark(treadle_crew *crew, uint64_t call);
+/* Refused: the call's rows were released, or are not here. Else the call's own failure. The caller gives it back. */
 treadle_status treadle_outputs_take(treadle_crew *crew, uint64_t call, treadle_crew_output **output_p);
 void treadle_outputs_give_back(treadle_crew *crew, treadle_crew_output *output);
 void treadle_outputs_release(treadle_crew *crew, uint64_t call);
@@ -197,20 +267,13 @@ bool treadle_outputs_serve(treadle_crew *crew, treadle_endpoint_letter *letter);
 
 /* ---- requests.c ---- */
 
-/* Rows of an earlier call that one rank has: all columns, or those with these names. */
-typedef struct treadle_crew_rows {
-  int rank;
-  uint64_t call;
-  const int64_t *rows; /* [count] of those that it has */
-  size_t count;
-  const char *const *names; /* [name_count]; NULL: all */
-  size_t name_count;
-} treadle_crew_rows;
 /* Asks for them, and waits for them. Of this rank itself they are taken. */
 treadle_status treadle_request_send(treadle_crew *crew, const treadle_crew_rows *rows,
                                     treadle_crew_request **request_p);
 treadle_status treadle_request_wait(treadle_crew *crew, const treadle_crew_rows *rows,
                                     treadle_crew_request *request, treadle_batch **batch_p);
+/* Nobody waits for it any more. NULL: nothing. */
+void treadle_request_leave(treadle_crew *crew, treadle_crew_request *request);
 /* The endpoint's thread: an answer. */
 bool treadle_request_take(treadle_crew *crew, treadle_endpoint_letter *letter);
 /* The same: that rank is lost; the lock is held. */

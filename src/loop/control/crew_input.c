@@ -3,17 +3,7 @@
 
 #include "base/alloc.h"
 
-typedef struct part { /* of a source */
-  treadle_crew_rows rows;
-  treadle_crew_request *request; /* until it is waited for */
-  bool sent;
-  treadle_batch *batch;
-  int64_t source;
-} part;
-
-typedef TREADLE_ARRAY(part) parts;
-
-static treadle_status read_part(treadle_crew *crew, treadle_message *m, part *p) {
+static treadle_status read_part(treadle_crew *crew, treadle_message *m, treadle_crew_part *p) {
   int64_t rank, call, count;
   const void *rows;
   treadle_status status;
@@ -33,8 +23,8 @@ out:
 }
 
 /* names: good while the message is. */
-static treadle_status read_parts(treadle_crew *crew, treadle_message *m, const char **names, parts *all,
-                                 int64_t *sources_p) {
+static treadle_status read_parts(treadle_crew *crew, treadle_message *m, const char **names,
+                                 treadle_crew_parts *all, int64_t *sources_p) {
   int64_t named, count;
   treadle_status status;
   TRY(treadle_call_read_names(m, names, TREADLE_CALL_NAMES, &named));
@@ -42,8 +32,9 @@ static treadle_status read_parts(treadle_crew *crew, treadle_message *m, const c
   for (int64_t source = 0; source < *sources_p; source++) {
     TRY(treadle_message_int(m, "number of parts", &count));
     for (int64_t i = 0; i < count; i++) {
-      part one = {.source = source,
-                  .rows = {.names = named < 0 ? NULL : names, .name_count = named < 0 ? 0 : (size_t)named}};
+      treadle_crew_part one = {
+          .source = source,
+          .rows = {.names = named < 0 ? NULL : names, .name_count = named < 0 ? 0 : (size_t)named}};
       TRY(read_part(crew, m, &one));
       TRY(treadle_array_push(all, one));
     }
@@ -52,24 +43,22 @@ out:
   return status;
 }
 
-/* All requests that were sent are waited for, also where one fails. */
-static treadle_status get_parts(treadle_crew *crew, parts *all) {
+treadle_status treadle_crew_get_parts(treadle_crew *crew, treadle_crew_parts *all) {
   treadle_status status = TREADLE_OK;
   for (size_t i = 0; i < all->count && !status; i++) {
     status = treadle_request_send(crew, &all->items[i].rows, &all->items[i].request);
-    all->items[i].sent = !status;
   }
   for (size_t i = 0; i < all->count; i++) {
-    part *p = &all->items[i];
-    if (!p->sent) continue;
-    const treadle_status one = treadle_request_wait(crew, &p->rows, p->request, &p->batch);
-    if (!status) status = one;
+    treadle_crew_part *p = &all->items[i];
+    if (status)
+      treadle_request_leave(crew, p->request);
+    else
+      status = treadle_request_wait(crew, &p->rows, p->request, &p->batch);
   }
   return status;
 }
 
-/* Rows of one source, one part's behind those of the one before, beside the columns that the batch has. */
-static treadle_status add_source(treadle_batch *batch, const parts *all, int64_t source) {
+static treadle_status add_source(treadle_batch *batch, const treadle_crew_parts *all, int64_t source) {
   const treadle_batch **of = treadle_alloc_array(all->count + 1, sizeof(*of));
   treadle_batch *whole = NULL;
   size_t count = 0;
@@ -86,22 +75,34 @@ out:
   return status;
 }
 
+treadle_status treadle_crew_add_parts(const treadle_crew_parts *all, int64_t sources,
+                                      treadle_batch *batch) {
+  treadle_status status = TREADLE_OK;
+  for (int64_t source = 0; source < sources; source++) TRY(add_source(batch, all, source));
+out:
+  return status;
+}
+
+void treadle_crew_release_parts(treadle_crew_parts *all) {
+  for (size_t i = 0; i < all->count; i++) treadle_batch_destroy(all->items[i].batch);
+  treadle_array_release(all);
+}
+
 treadle_status treadle_crew_input(treadle_crew *crew, treadle_message *m, treadle_batch **batch_p) {
   const char *names[TREADLE_CALL_NAMES];
   treadle_batch *batch = NULL;
-  parts all = {0};
+  treadle_crew_parts all = {0};
   int64_t sources;
   treadle_status status;
   *batch_p = NULL;
   TRY(treadle_call_read_batch(m, &batch));
   TRY(read_parts(crew, m, names, &all, &sources));
-  TRY(get_parts(crew, &all));
-  for (int64_t source = 0; source < sources; source++) TRY(add_source(batch, &all, source));
+  TRY(treadle_crew_get_parts(crew, &all));
+  TRY(treadle_crew_add_parts(&all, sources, batch));
   *batch_p = batch;
   batch = NULL;
 out:
-  for (size_t i = 0; i < all.count; i++) treadle_batch_destroy(all.items[i].batch);
-  treadle_array_release(&all);
+  treadle_crew_release_parts(&all);
   treadle_batch_destroy(batch);
   return status;
 }

@@ -11,6 +11,7 @@ treadle_endpoint_letter *treadle_crew_next(treadle_crew *crew) {
   if (!letter) return NULL;
   crew->first = letter->next;
   if (!crew->first) crew->last = &crew->first;
+  if (letter->head.frame.type == TREADLE_ENDPOINT_CALL) crew->running = letter->head.number;
   return letter;
 }
 
@@ -143,19 +144,41 @@ static treadle_status drop_member(treadle_crew *crew, int64_t number) {
 
 /* ---- Methods ---- */
 
+/* What a call has made here. */
+typedef struct worker_output {
+  treadle_batch *batch;
+  int64_t padding; /* that the controller does not know of: its last rows */
+  bool rows_stay;
+} worker_output;
+
+/* Nothing says which of its rows are padding, if they are not as many as it was given. */
+static treadle_status check_padding(const treadle_batch *in, const worker_output *made_p, bool collected) {
+  const int64_t given = treadle_batch_rows(in),
+                rows = made_p->batch ? treadle_batch_rows(made_p->batch) : 0;
+  if (made_p->padding && collected && rows != given)
+    REFUSE("it makes %lld rows of %lld, %lld of which are padding", (long long)rows, (long long)given,
+           (long long)made_p->padding);
+  return TREADLE_OK;
+}
+
 static treadle_status run_method(treadle_crew *crew, treadle_message *m, const treadle_call_head *head,
-                                 treadle_batch **made_p, bool *rows_stay_p) {
+                                 worker_output *made_p) {
   const treadle_crew_member *member = find_member(crew, head->workers);
   treadle_batch *in = NULL;
+  bool collected = true;
   treadle_status status;
   if (!member) REFUSE("rank %d has no worker of group %lld", crew->group->rank, (long long)head->workers);
   const treadle_class_method *method = treadle_class_find(member->class, head->name);
   if (!method) REFUSE("class '%s' has no method '%s'", member->class->name, head->name);
-  *rows_stay_p = method->rows_stay;
-  TRY(treadle_crew_input(crew, m, &in));
-  status = method->function(member->worker, in, made_p);
+  made_p->rows_stay = method->rows_stay;
+  if (head->kind == TREADLE_CALL_LATE)
+    TRY(treadle_crew_late_input(crew, m, method, &in, &made_p->padding, &collected));
+  else
+    TRY(treadle_crew_input(crew, m, &in));
+  status = method->function(member->worker, in, &made_p->batch);
   if (status && !treadle_status_is_failure(status))
     status = treadle_fail(TREADLE_STATE, "it gives %d, which is not a status", (int)status);
+  if (!status) status = check_padding(in, made_p, collected);
 out:
   treadle_batch_destroy(in);
   return status;
@@ -172,18 +195,18 @@ out:
   return status;
 }
 
-static treadle_status run(treadle_crew *crew, treadle_message *m, treadle_batch **made_p,
-                          bool *rows_stay_p) {
+static treadle_status run(treadle_crew *crew, treadle_message *m, worker_output *made_p) {
   treadle_call_head head;
   treadle_status status;
   TRY(treadle_call_read_head(m, &head));
   switch (head.kind) {
-  case TREADLE_CALL_ADDRESS: TRY(say_address(crew, made_p)); break;
-  case TREADLE_CALL_CREATE: TRY(make_member(crew, m, &head, made_p)); break;
-  case TREADLE_CALL_METHOD: TRY(run_method(crew, m, &head, made_p, rows_stay_p)); break;
+  case TREADLE_CALL_ADDRESS: TRY(say_address(crew, &made_p->batch)); break;
+  case TREADLE_CALL_CREATE: TRY(make_member(crew, m, &head, &made_p->batch)); break;
+  case TREADLE_CALL_METHOD:
+  case TREADLE_CALL_LATE: TRY(run_method(crew, m, &head, made_p)); break;
   case TREADLE_CALL_DESTROY: TRY(drop_member(crew, head.workers)); break;
   }
-  if (!*made_p) TRY(treadle_batch_create(0, made_p));
+  if (!made_p->batch) TRY(treadle_batch_create(0, &made_p->batch));
 out:
   return status;
 }
@@ -191,18 +214,19 @@ out:
 void treadle_crew_run(treadle_crew *crew, treadle_endpoint_letter *call) {
   treadle_message m = treadle_crew_read(call), answer = {0};
   treadle_endpoint_head head = {.frame.type = TREADLE_ENDPOINT_ANSWER, .number = call->head.number};
-  treadle_batch *made = NULL;
-  bool rows_stay = false;
-  treadle_status status = run(crew, &m, &made, &rows_stay);
-  if (!status) treadle_call_put_answer(&answer, made, rows_stay);
-  if (!status) status = treadle_outputs_put(crew, call->head.number, made);
+  worker_output made = {0};
+  treadle_status status = run(crew, &m, &made);
+  if (!status) treadle_call_put_answer(&answer, made.batch, made.rows_stay);
+  if (!status) status = treadle_outputs_put(crew, call->head.number, made.batch, made.padding);
   if (status)
-    treadle_batch_destroy(made);
+    treadle_batch_destroy(made.batch);
   else if ((status = treadle_crew_send(crew, call->head.rank, head, &answer)))
-    treadle_outputs_release(crew, call->head.number); /* the call has failed: nobody releases it */
+    treadle_outputs_release(crew, call->head.number); /* the call has failed */
   head.status = (int32_t)status;
+  if (status) treadle_outputs_fail(crew, call->head.number, status);
   if (status)
     (void)treadle_endpoint_send_text(crew->endpoint, call->head.rank, head, treadle_error_message());
+  treadle_outputs_unpark(crew, call->head.number);
   treadle_message_release(&answer);
 }
 

@@ -161,6 +161,7 @@ static void take_in(treadle_future *f, size_t worker) {
   treadle_message m = treadle_crew_read(letter);
   treadle_status status = (treadle_status)letter->head.status;
   f->crew->books.message_bytes += (int64_t)letter->length;
+  answer->said = true;
   if (status)
     (void)treadle_fail(status, "%.*s", (int)letter->length, letter->bytes);
   else
@@ -174,13 +175,14 @@ static void take_in(treadle_future *f, size_t worker) {
 
 static void drop_inputs(treadle_future *f);
 
+/* What it was given goes; unless that has not ended either, and is waited for when this call goes. */
 static void note_end(treadle_future *f) {
   f->ended = true;
-  drop_inputs(f);
+  if (treadle_future_inputs_ended(f)) drop_inputs(f);
 }
 
 /* Takes in what there is. Is there nothing to wait for any more? A rank that is lost ends the call, whatever the others do. */
-static bool look(treadle_future *f) {
+static bool look_at(treadle_future *f) {
   treadle_crew *crew = f->crew;
   char why[TREADLE_GROUP_MESSAGE];
   bool ended = true, any_lost = false;
@@ -198,6 +200,8 @@ static bool look(treadle_future *f) {
     ended = ended && answer->ended;
     any_lost = any_lost || lost;
   }
+  if (f->late && !f->ended) ended = ended && treadle_future_inputs_ended(f);
+  if (f->late && !f->ended && ended) treadle_future_settle(f);
   if ((ended || any_lost) && !f->ended) note_end(f);
   if (!f->ended && !crew->endpoint) {
     f->status = TREADLE_STATE;
@@ -205,6 +209,16 @@ static bool look(treadle_future *f) {
     note_end(f);
   }
   return f->ended;
+}
+
+/* The same; a late call also waits for others. As one ends, those go that it was given and nobody else has: then all are looked at again. */
+static bool look(treadle_future *f) {
+  treadle_future *one = f->late && !f->ended ? f->crew->futures : NULL;
+  while (one && !f->ended) {
+    const bool ends = !one->ended && look_at(one);
+    one = ends ? f->crew->futures : one->next;
+  }
+  return look_at(f);
 }
 
 /* One call of this rank, if there is one. */
@@ -218,12 +232,17 @@ static bool serve_own(treadle_crew *crew) {
   return true;
 }
 
-static bool has_news(const treadle_future *f) {
-  const treadle_crew *crew = f->crew;
-  if (crew->first) return true;
-  for (size_t i = 0; i < f->count; i++)
+static bool has_answers(const treadle_future *f) {
+  for (size_t i = 0; i < f->count && !f->ended; i++)
     if (!f->answers[i].ended && (f->answers[i].came || f->answers[i].lost)) return true;
   return false;
+}
+
+static bool has_news(const treadle_future *f) {
+  bool news = f->crew->first || has_answers(f);
+  for (const treadle_future *one = f->late ? f->crew->futures : NULL; one && !news; one = one->next)
+    news = has_answers(one);
+  return news;
 }
 
 /* Until nothing more comes; or the thread's watcher says so, where that is asked. */
@@ -313,7 +332,7 @@ void treadle_future_place(const treadle_future *f, int64_t row, size_t *worker_p
 static void release_rows(treadle_future *f) {
   const treadle_endpoint_head head = {.frame.type = TREADLE_ENDPOINT_RELEASE, .number = f->number};
   for (size_t i = 0; i < f->count && f->crew->endpoint; i++)
-    if (f->answers[i].ended && !f->answers[i].status)
+    if (f->answers[i].said) /* also a failure is kept there until then */
       (void)treadle_endpoint_send(f->crew->endpoint, f->answers[i].rank, head, NULL);
 }
 
@@ -321,6 +340,7 @@ static void end(treadle_future *f) {
   treadle_crew *crew = f->crew;
   treadle_future **at = &crew->futures;
   (void)wait_for_end(f, false);
+  drop_inputs(f);
   release_rows(f);
   pthread_mutex_lock(&crew->lock);
   while (*at != f) at = &(*at)->next;
@@ -331,6 +351,7 @@ static void end(treadle_future *f) {
     treadle_endpoint_drop(f->answers[i].came);
   }
   treadle_dispatch_destroy(f->dispatch);
+  treadle_future_drop_late(f);
   treadle_free(f->answers);
   treadle_free(f->inputs);
   treadle_free(f->name);

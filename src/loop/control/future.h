@@ -10,11 +10,20 @@ typedef struct treadle_future_answer {
   bool lost;                     /* that rank is, and will not answer */
   treadle_endpoint_letter *came; /* NULL: not yet, or taken in */
   bool ended;                    /* taken in: */
+  bool said;                     /* that rank has answered itself */
   treadle_status status;
   int64_t rows;
   treadle_batch *made; /* what it has made; or its meta and nothing else */
   bool whole;          /* the first of these */
 } treadle_future_answer;
+
+/* Of a call that was made before its inputs had ended. */
+typedef struct treadle_future_late {
+  const treadle_class_method *method;
+  treadle_meshes *meshes; /* the one that the method needs; NULL: none */
+  int64_t has;            /* rows that each input must have; -1: as many as the others */
+  bool divides;           /* workers divide its rows, when they know how many there are */
+} treadle_future_late;
 
 struct treadle_future {
   treadle_future *next; /* of those that the crew has */
@@ -24,7 +33,9 @@ struct treadle_future {
   treadle_future_answer *answers; /* [count] by worker */
   size_t count;
   treadle_dispatch *dispatch; /* what comes back; NULL: all that the workers make */
-  treadle_future **inputs;    /* [input_count] of the call, which stay until it has ended */
+  treadle_future_late
+      *late; /* NULL: inputs had ended. If it divides, `dispatch` is of no rows until the call has ended */
+  treadle_future **inputs; /* [input_count] of the call, which stay until it has ended */
   size_t input_count;
   int users; /* the caller, and calls that have it for an input */
   bool ended;
@@ -59,5 +70,13 @@ const treadle_batch *treadle_future_made(const treadle_future *future, size_t wo
 bool treadle_future_collects(const treadle_future *future, size_t worker);
 /* Where row `row` of those that come back is: of which worker's, and which one. */
 void treadle_future_place(const treadle_future *future, int64_t row, size_t *worker_p, int64_t *row_p);
+
+/* ---- future_late.c ---- */
+
+/* Has what it was given ended, too, as far as the controller has looked? */
+bool treadle_future_inputs_ended(const treadle_future *future);
+/* They and its workers have: it fails if one of them has, or if workers cannot have divided its rows; else what comes back is known. */
+void treadle_future_settle(treadle_future *future);
+void treadle_future_drop_late(treadle_future *future);
 
 #endif

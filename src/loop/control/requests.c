@@ -34,8 +34,9 @@ void treadle_request_lose(treadle_crew *crew, int rank) {
 
 /* ---- Asking ---- */
 
-static void leave(treadle_crew *crew, treadle_crew_request *r) {
+void treadle_request_leave(treadle_crew *crew, treadle_crew_request *r) {
   treadle_crew_request **at = &crew->requests;
+  if (!r) return;
   pthread_mutex_lock(&crew->lock);
   while (*at != r) at = &(*at)->next;
   *at = r->next;
@@ -46,7 +47,7 @@ static void leave(treadle_crew *crew, treadle_crew_request *r) {
 
 static void put(treadle_message *m, const treadle_crew_rows *rows) {
   treadle_message_put_int(m, (int64_t)rows->call);
-  treadle_message_put_int(m, (int64_t)rows->count);
+  treadle_message_put_int(m, rows->count_alone ? -1 : (int64_t)rows->count);
   treadle_message_put_bytes(m, rows->rows, rows->count * sizeof *rows->rows);
   treadle_call_put_names(m, rows->names, rows->name_count);
 }
@@ -74,7 +75,7 @@ treadle_status treadle_request_send(treadle_crew *crew, const treadle_crew_rows 
   *request_p = r;
   r = NULL;
 out:
-  if (r) leave(crew, r);
+  treadle_request_leave(crew, r);
   treadle_message_release(&m);
   return status;
 }
@@ -95,6 +96,10 @@ static treadle_status take_own(treadle_crew *crew, const treadle_crew_rows *rows
   treadle_batch *chosen = NULL;
   treadle_status status;
   TRY(treadle_outputs_take(crew, rows->call, &output));
+  if (rows->count_alone) {
+    TRY(treadle_batch_create(treadle_batch_rows(output->batch) - output->padding, batch_p));
+    goto out;
+  }
   if (rows->names) TRY(treadle_call_select(output->batch, rows->names, rows->name_count, &chosen));
   TRY(treadle_batch_index(chosen ? chosen : output->batch, rows->rows, rows->count, batch_p));
 out:
@@ -116,6 +121,6 @@ treadle_status treadle_request_wait(treadle_crew *crew, const treadle_crew_rows 
   pthread_mutex_unlock(&crew->lock);
   if (!status) status = read_came(request, batch_p);
   if (!status) crew->books.row_bytes += (int64_t)treadle_call_row_bytes(*batch_p);
-  leave(crew, request);
+  treadle_request_leave(crew, request);
   return status;
 }

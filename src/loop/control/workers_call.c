@@ -57,14 +57,8 @@ out:
   return status;
 }
 
-/* The numbers of the rows of a call, and behind them those of padding. */
-typedef struct chosen {
-  int64_t count, *rows;
-  int64_t *room; /* for as many numbers */
-} chosen;
-
-static treadle_status choose_rows(const treadle_call_input *in, int64_t has,
-                                  const treadle_dispatch_info *info, chosen *c) {
+treadle_status treadle_call_choose(const treadle_call_input *in, int64_t has,
+                                   const treadle_dispatch_info *info, treadle_call_choice *c) {
   const size_t all = (size_t)(c->count + info->padding);
   c->rows = treadle_alloc_array(all + 1, sizeof *c->rows);
   c->room = treadle_alloc_array(all + 1, sizeof *c->room);
@@ -72,7 +66,7 @@ static treadle_status choose_rows(const treadle_call_input *in, int64_t has,
     return treadle_fail(TREADLE_NO_MEMORY, "no memory for the numbers of %zu rows", all);
   for (int64_t i = 0; i < c->count; i++) {
     c->rows[i] = in->rows ? in->rows[i] : i;
-    if (c->rows[i] < 0 || c->rows[i] >= has)
+    if (c->rows[i] < 0 || (has >= 0 && c->rows[i] >= has))
       REFUSE("treadle_workers_call: row %lld of %lld is asked for", (long long)c->rows[i], (long long)has);
   }
   for (int64_t i = 0; i < info->padding; i++) c->rows[c->count + i] = c->rows[info->pad_row];
@@ -82,29 +76,20 @@ static treadle_status choose_rows(const treadle_call_input *in, int64_t has,
 /* ---- Who gets which ---- */
 
 /* One batch that all methods take; a list where there are several; and in front of it a function, where its meta names one. */
-static treadle_status dispatch(const treadle_workers *w, const treadle_class_method *method,
-                               const treadle_call_input *in, int64_t count, treadle_dispatch **dispatch_p) {
+treadle_status treadle_workers_divide(const treadle_workers *w, const treadle_class_method *method,
+                                      const treadle_call_input *in, int64_t count,
+                                      treadle_dispatch **dispatch_p) {
   const bool function = in->batch && treadle_batch_meta(in->batch, "function");
   const treadle_dispatch_argument arguments[] = {{TREADLE_ARGUMENT_FUNCTION, 0},
                                                  {in->list ? TREADLE_ARGUMENT_LIST : TREADLE_ARGUMENT_BATCH,
                                                   in->list ? (int64_t)in->list_count : count}};
-  const treadle_dispatch_spec spec = {.struct_size = sizeof spec,
-                                      .kind = method->dispatch,
-                                      .execute = method->execute,
-                                      .workers = (int32_t)w->count,
-                                      .arguments = arguments + !function,
-                                      .argument_count = 1 + (size_t)function,
-                                      .meshes =
-                                          method->dispatch == TREADLE_DISPATCH_ND_MESH ? w->meshes : NULL,
-                                      .mesh = method->mesh,
-                                      .auto_padding = method->auto_padding,
-                                      .functions = method->functions};
-  return treadle_dispatch_create(&spec, dispatch_p);
+  return treadle_call_divide(method, (int32_t)w->count, w->meshes, arguments + !function,
+                             1 + (size_t)function, dispatch_p);
 }
 
 /* By the caller. */
-static treadle_status check_ranges(const treadle_workers *w, const treadle_row_range *by_worker,
-                                   int64_t count) {
+treadle_status treadle_workers_check_ranges(const treadle_workers *w, const treadle_row_range *by_worker,
+                                            int64_t count) {
   for (size_t i = 0; i < w->count; i++)
     if (by_worker[i].first < 0 || by_worker[i].end < by_worker[i].first || by_worker[i].end > count)
       REFUSE("treadle_workers_call: worker %zu gets rows %lld to %lld of %lld", i,
@@ -112,15 +97,9 @@ static treadle_status check_ranges(const treadle_workers *w, const treadle_row_r
   return TREADLE_OK;
 }
 
-/* What one worker gets: rows of the batch that it gets them of. */
-typedef struct given {
-  const treadle_batch *batch;
-  treadle_row_range rows;
-  bool runs;
-} given;
-
-static given given_to(const treadle_future *f, const treadle_call_input *in, size_t worker, int64_t count) {
-  given g = {.batch = in->batch, .rows = {0, count}, .runs = true};
+treadle_call_given treadle_call_given_to(const treadle_future *f, const treadle_call_input *in,
+                                         size_t worker, int64_t count) {
+  treadle_call_given g = {.batch = in->batch, .rows = {0, count}, .runs = true};
   treadle_dispatch_share share;
   if (in->by_worker) g.rows = in->by_worker[worker];
   if (!f->dispatch) return g;
@@ -177,7 +156,8 @@ static void put_source(treadle_message *m, const treadle_future *f, const int64_
 
 /* Gives the bytes of rows in it. */
 static size_t put_call(const treadle_workers *w, const char *method, const treadle_call_input *in,
-                       const given *g, const int64_t *rows, int64_t *room, treadle_message *m) {
+                       const treadle_call_given *g, const int64_t *rows, int64_t *room,
+                       treadle_message *m) {
   const int64_t count = g->rows.end - g->rows.first, *own = in->list ? NULL : rows + g->rows.first;
   treadle_message_clear(m);
   treadle_call_put_head(
@@ -191,13 +171,13 @@ static size_t put_call(const treadle_workers *w, const char *method, const tread
 
 /* rows [count, and padding]. A message that several workers get is made once. */
 static void send_all(const treadle_workers *w, const char *method, const treadle_call_input *in,
-                     const chosen *rows, treadle_future *f) {
+                     const treadle_call_choice *rows, treadle_future *f) {
   treadle_endpoint_content *content = NULL;
   treadle_message call = {0};
-  given last = {0};
+  treadle_call_given last = {0};
   size_t bytes = 0;
   for (size_t i = 0; i < w->count; i++) {
-    const given g = given_to(f, in, i, rows->count);
+    const treadle_call_given g = treadle_call_given_to(f, in, i, rows->count);
     if (!g.runs) {
       treadle_future_skip(f, i);
       continue;
@@ -218,18 +198,18 @@ static void send_all(const treadle_workers *w, const char *method, const treadle
 static treadle_status start(treadle_workers *w, const treadle_class_method *method,
                             const treadle_call_input *in, treadle_future *f) {
   treadle_dispatch_info info = TREADLE_INIT(treadle_dispatch_info);
-  chosen rows = {0};
+  treadle_call_choice rows = {0};
   int64_t has = 0;
   treadle_status status;
   TRY(count_rows(in, &has));
   rows.count = in->rows ? (int64_t)in->row_count : has;
   if (in->by_worker)
-    TRY(check_ranges(w, in->by_worker, rows.count));
+    TRY(treadle_workers_check_ranges(w, in->by_worker, rows.count));
   else {
-    TRY(dispatch(w, method, in, rows.count, &f->dispatch));
+    TRY(treadle_workers_divide(w, method, in, rows.count, &f->dispatch));
     TRY(treadle_dispatch_get_info(f->dispatch, &info));
   }
-  TRY(choose_rows(in, has, &info, &rows));
+  TRY(treadle_call_choose(in, has, &info, &rows));
   TRY(treadle_future_need(f, in->futures, in->future_count));
   send_all(w, method->name, in, &rows, f);
 out:
@@ -256,7 +236,8 @@ treadle_status treadle_workers_call(treadle_workers *w, const char *method_name,
   TRY(check_list(w, method, &in));
   treadle_workers_name(w, method_name, name);
   TRY(treadle_future_make(w->crew, w->ranks, w->count, name, &f));
-  status = start(w, method, &in, f);
+  status = treadle_call_is_late(method, &in) ? treadle_workers_start_late(w, method, &in, f)
+                                             : start(w, method, &in, f);
   if (status) {
     treadle_future_drop(f);
     return status;

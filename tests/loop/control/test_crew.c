@@ -241,6 +241,7 @@ static int control_calls(treadle_crew *crew, int64_t unused) {
   RANK_OK(numbers(3, &x));
   in.batch = x;
   RANK_OK(treadle_workers_call(w, "add", &in, &f));
+  RANK_OK(treadle_future_wait(f));
   treadle_call_input unequal = {
       .struct_size = sizeof in, .batch = options, .futures = &f, .future_count = 1};
   RANK_FAILS(TREADLE_REFUSED, "expecting all arg share same length: 'adder', add has 3 rows",
