@@ -150,8 +150,7 @@ static treadle_status compute_log_prob(void *worker, treadle_message *in, treadl
 /* Of an engine of its own, or of the actor's. */
 static treadle_status compute_ref_log_prob(void *worker, treadle_message *in, treadle_message *out) {
   treadle_rl *rl = worker;
-  return rl->task.config->has_reference_apart ? treadle_rl_compute_ref_log_prob(rl, in, out)
-                                              : log_probs(rl, in, out, true);
+  return rl->reference.layout ? treadle_rl_compute_ref_log_prob(rl, in, out) : log_probs(rl, in, out, true);
 }
 
 /* ---- update ------------------------------------------------------------------------------------------------ */

@@ -224,11 +224,15 @@ static void models_are_needed(void **state) {
                                    "reward");
   static const char strange[] =
       POOLS("actor: [2], rollout: [2], critic: [2]",
-            "Actor: actor, Rollout: rollout, Critic: critic, RewardModel: critic, RefPolicy: actor");
+            "Actor: actor, Rollout: rollout, Critic: critic, RewardModel: rollout, RefPolicy: actor");
+  static const char trainers[] = POOLS("actor: [2], rollout: [2]",
+                                       "Actor: actor, Rollout: rollout, Critic: actor, RewardModel: actor, "
+                                       "RefPolicy: actor");
   assert_false(alone(idle, "rl_config.adv_estimator=group_norm", "critic").is_known);
   assert_false(alone(idle, "reward_config.model=null", "reward").is_known);
   assert_true(alone(idle, "reward_config.model=null", "policy").is_known);
-  assert_false(alone(strange, NULL, "actor").is_known);
+  assert_false(alone(strange, NULL, "rollout").is_known);
+  assert_true(alone(trainers, NULL, "actor").is_known);
 }
 
 static void ranks_are_those_of_the_pools(void **state) {
