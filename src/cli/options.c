@@ -109,7 +109,7 @@ static const option_row rows[] = {
   {"ranks", "N", "with --meet: the number of ranks", COUNT, AT(ranks.count), TREADLE_IN_SWITCH, 0, 1, {0}, NULL, 0},
   {"net", "tcp|ucx", "how nodes send each other bytes. tcp: sockets; ucx: the library UCX, for example over InfiniBand (default: tcp)", WORD, AT(switching.net), TREADLE_IN_SWITCH | TREADLE_IN_TRAIN, 0, 0, {"tcp", "ucx", NULL}, NULL, 0},
   {"net-devices", "LIST", "network devices to use between nodes, for example eth0,eth1 (default: the device with the address where the ranks met)", TEXT, AT(switching.net_devices), TREADLE_IN_SWITCH, 0, 0, {0}, NULL, 0},
-  {"nodes", "N|A,B,...", "A,B,...: the slots of each node (machine), a slot for each process that could be started there; N: the slots that the pools ask for are on N nodes of equal size (default: all on one node)",
+  {"nodes", "N|A,B,...", "A,B,...: the slots of each node (machine), a slot for each process that could be started there, without the controller; N: the slots that the pools ask for are on N nodes of equal size (default: all on one node)",
    TEXT, AT(pools.nodes), TREADLE_IN_POOLS, 0, 0, {0}, NULL, 0},
   {"nodes", "N|A,B,...|auto", "N: divide the ranks into N nodes of equal size, in rank order; A,B,...: into nodes of these sizes; auto: each machine is a node (default: auto)",
    TEXT, AT(switching.nodes), TREADLE_IN_SWITCH | TREADLE_IN_TRAIN, 0, 0, {0}, NULL, 0},

@@ -40,7 +40,9 @@ static const struct {
     {TOGETHER, false},
     {"resource_pools: {policy: [4], ref: [2]}\nmapping: {ActorRollout: policy, RefPolicy: ref}\n" NO_KL,
      false},
-    {"resource_pools: {a: [4], b: [2]}\nmapping: {Actor: a, Rollout: b, RefPolicy: a}\n" KL, false},
+    {"resource_pools: {a: [4], b: [2]}\nmapping: {Actor: a, Rollout: b, RefPolicy: a}\n" KL, true},
+    {"resource_pools: {a: [4], b: [2]}\nmapping: {Actor: a, Rollout: a, Critic: b, RefPolicy: a}\n" KL,
+     false},
     {"resource_pools: {a: [4], b: [2]}\nmapping: {Actor: a, Rollout: b, RefPolicy: b}\n" KL, true},
     {"resource_pools: {a: [4], b: [2]}\nmapping: {ActorRollout: a, Critic: b, RefPolicy: b}\n" KL, true},
     {"rl_config: {use_kl_loss: true, n_samples_per_prompt: 2, use_integrated_worker: false, "
