@@ -131,7 +131,7 @@ typedef struct treadle_rl_pool_info {
 treadle_status treadle_rl_pools_config_read(const char *path, const char *const *overrides, size_t count,
                                             treadle_train_config **config_p);
 
-/* Places them on nodes with slots_by_node [nodes] slots; NULL and 0: on one node with as many as they ask for. Slots
+/* Places them on nodes with slots_by_node [nodes] slots, which a node may lack; NULL and 0: on one node with all. Slots
  * that no pool takes are left out, and the others numbered node after node, as a run has them that is started with one
  * process for each. Refused: what treadle_resource_pool_create refuses; a slot that is named and not there. On failure
  * *pools_p is NULL. Local. */

@@ -39,10 +39,10 @@ treadle_status treadle_session_start_by(treadle_session *session, const char *co
   session->stop = launch.stop;
   TRY(status);
   if (launch.address[0] && !options)
-    TRY(treadle_fail(
-        TREADLE_REFUSED,
-        "the %d ranks are on several nodes, and %s works on one: only treadle switch works on several",
-        launch.size, command));
+    TRY(treadle_fail(TREADLE_REFUSED,
+                     "the %d ranks are on several nodes, and %s works on one: only treadle switch and "
+                     "treadle train work on several",
+                     launch.size, command));
   /* ranks may read files for as long as they like: a short limit is for switches */
   TRY(treadle_launch_meet(&launch, session->timeout_seconds, &session->group));
 out:

@@ -82,6 +82,8 @@ for bad in x 0 8,0 -3 8,,8 99999999999; do
 done
 refused "needs CONFIG.yaml" pools
 refused "role ActorRollout has no pool" pools "$s4" mapping.ActorRollout=null
+pools "$s4" resource_pools=null mapping=null
+grep -q '^the configuration says nothing of pools: all slots are one$' "$folder/out" || { cat "$folder/out"; fail "null does not take pools away"; }
 refused "mapping.Reward" pools "$s4" mapping.RewardModel=other
 
 # ---- Bytes ----
@@ -110,7 +112,7 @@ pools "$demo" $kl "${apart[@]}" ref_config.tensor_model_parallel_size=1 --json
 ((quarter > 0 && $(bytes ref) > quarter && $(bytes ref) < $(bytes policy))) || fail "$(bytes ref) bytes of a whole reference, $quarter of a quarter"
 pools "$demo" "${apart[@]}" --json
 [ "$(bytes ref)" = null ] || fail "bytes of a reference without a KL"
-refused "1 rank is not divided by ref_config.tensor_model_parallel_size (as actor_config), 2" pools "$demo" $kl "${apart[@]}" resource_pools.ref=[1]
+refused "pool 'ref' has 1 slot, which ref_config.tensor_model_parallel_size (as actor_config), 2, times ref_config.pipeline_model_parallel_size (as actor_config), 2, does not divide; give it a multiple of 4 slots" pools "$demo" $kl "${apart[@]}" resource_pools.ref=[1]
 # A critic apart is none of the policy's bytes.
 critics=("resource_pools={policy: [4], critic: [2]}" "mapping={ActorRollout: policy, Critic: critic}")
 pools examples/ppo-demo.yaml "${critics[@]}" --json
@@ -153,7 +155,7 @@ grep -q '"kept_bytes": [1-9]' "$folder/out" || fail "no bytes of kept ids"
 together=("resource_pools={policy: [8]}" "mapping={ActorRollout: policy, RefPolicy: policy}")
 pools "$demo" $kl "${together[@]}" --json
 [ "$(bytes policy)" = "$(peak "$demo" $kl "${together[@]}")" ] || fail "other bytes of a policy with its reference"
-refused "start a multiple of 4 ranks" pools "$demo" "resource_pools={policy: [6]}" "mapping={ActorRollout: policy}"
+refused "does not divide; start a multiple of 4 ranks" pools "$demo" "resource_pools={policy: [6]}" "mapping={ActorRollout: policy}"
 
 # ---- Other forms ----
 pools "$demo" trainer.n_gpus_per_node=4 trainer.nnodes=2 --nodes 4,4

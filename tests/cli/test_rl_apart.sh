@@ -67,6 +67,8 @@ run backwards 5 'resource_pools={critic: [2], policy: [2]}' "$apart" # other ran
 same together backwards
 run elsewhere 5 "$pools" "$apart" --nodes 1,2,2 # the controller has a node of its own
 same together elsewhere
+run placed 5 'resource_pools={critic: [1], policy: [2], idle: [1]}' 'mapping={ActorRollout: policy, RefPolicy: policy, Critic: critic, RewardModel: idle}' critic_config.tensor_model_parallel_size=1 --nodes 1,2,2 # and pools are placed
+same small placed
 
 # Stopped together, it goes on apart; and the other way round.
 run half 2
@@ -135,6 +137,7 @@ run trainers 5 'resource_pools={actor: [2], rollout: [2]}' 'mapping={Actor: acto
 same together trainers
 [ "$(value trainers peak_bytes)" = "$(value trainers peak_predicted_bytes)" ] || fail "trainers: the peak is not what was foreseen"
 [ "$(grep -o '"role":"[A-Za-z]*","method":"[a-z_]*"' "$folder/run/trace.jsonl" | sort -u | grep -c '"Rollout","method":"generate_sequences"\|"Actor","method":"update"\|"Critic","method":"update_critic"')" = 3 ] || fail "the trace does not say who has which role"
+! grep -q '"role":"ActorRollout"' "$folder/run/trace.jsonl" || fail "a rank of one of the two is said to be both"
 ! grep -q '"rank":[34],"role":"Critic"' "$folder/run/trace.jsonl" || fail "a rank of Rollout is said to be Critic"
 rm -r "$folder/run/global_step_4"
 "${launch[@]}" -n 6 "$TREADLE" train examples/ppo-demo.yaml "${keys[@]}" 'resource_pools={actor: [2], critic: [2], rollout: [1]}' 'mapping={Actor: actor, Rollout: rollout, RefPolicy: actor, Critic: critic}' --threads 1 --resume --json >"$folder/mixed" 2>"$folder/err" ||

@@ -39,6 +39,8 @@ static const char *role_of(const treadle_rl_teams *teams, const char *method) {
     if (!teams->works[role]) return NULL;
     if (both && (role == TREADLE_POOL_ROLE_ACTOR || role == TREADLE_POOL_ROLE_ROLLOUT))
       role = TREADLE_POOL_ROLE_ACTOR_ROLLOUT;
+    else if (!both && role == TREADLE_POOL_ROLE_ACTOR_ROLLOUT)
+      role = teams->works[TREADLE_POOL_ROLE_ACTOR] ? TREADLE_POOL_ROLE_ACTOR : TREADLE_POOL_ROLE_ROLLOUT;
     return treadle_pool_role_name(role);
   }
   return NULL;

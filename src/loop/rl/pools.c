@@ -62,8 +62,8 @@ static treadle_status make_nodes(treadle_rl_pools *pools, const int32_t *slots_b
   const int64_t asked = count_asked(pools->asked);
   int64_t sum = nodes ? 0 : asked;
   for (size_t i = 0; i < nodes; i++) {
-    if (slots_by_node[i] < 1)
-      REFUSE("node %zu has %d slots, and must have at least 1", i, (int)slots_by_node[i]);
+    if (slots_by_node[i] < 0)
+      REFUSE("node %zu has %d slots, and must have at least 0", i, (int)slots_by_node[i]);
     sum += slots_by_node[i];
     if (sum > TREADLE_MAX_TABLE_RANKS) break;
   }

@@ -1,8 +1,9 @@
 /* The layout that sizes describe, on a number of ranks. */
-#include "run/config.h"
+#include "run/config_pools.h"
 
 #include "base/divisor.h"
 #include "base/text.h"
+#include "base/utf8.h"
 #include "layout/settings.h"
 
 #include <stdio.h>
@@ -15,6 +16,7 @@ typedef struct divided {
   const treadle_train_config *config;
   const treadle_config_actor *sizes;
   size_t at; /* of them in the settings */
+  treadle_pool_role role;
 } divided;
 #define PLACE_OF(whose, member)                                                                            \
   treadle_train_config_place((whose)->config,                                                              \
@@ -24,12 +26,16 @@ static divided divided_of(const treadle_train_config *config, treadle_train_part
   const treadle_train_settings *s = &config->settings;
   switch (part) {
   case TREADLE_PART_CRITIC:
-    return (divided){config, &s->critic.trained, offsetof(treadle_train_settings, critic.trained)};
+    return (divided){config, &s->critic.trained, offsetof(treadle_train_settings, critic.trained),
+                     TREADLE_POOL_ROLE_CRITIC};
   case TREADLE_PART_REWARD:
-    return (divided){config, &s->reward.scored, offsetof(treadle_train_settings, reward.scored)};
+    return (divided){config, &s->reward.scored, offsetof(treadle_train_settings, reward.scored),
+                     TREADLE_POOL_ROLE_REWARD_MODEL};
   case TREADLE_PART_REFERENCE:
-    return (divided){config, &s->reference.frozen, offsetof(treadle_train_settings, reference.frozen)};
-  default: return (divided){config, &s->actor, offsetof(treadle_train_settings, actor)};
+    return (divided){config, &s->reference.frozen, offsetof(treadle_train_settings, reference.frozen),
+                     TREADLE_POOL_ROLE_REF_POLICY};
+  default:
+    return (divided){config, &s->actor, offsetof(treadle_train_settings, actor), TREADLE_POOL_ROLE_ACTOR};
   }
 }
 
@@ -51,15 +57,28 @@ static treadle_status count_chunks(const divided *whose, int64_t layers, int64_t
   return TREADLE_OK;
 }
 
+/* Ranks that the sizes do not divide: of the run, or where roles have several pools the slots of this role's one. */
+static treadle_status refuse_ranks(const divided *whose, int64_t ranks) {
+  const int64_t tp = whose->sizes->tensor_model_parallel_size,
+                pp = whose->sizes->pipeline_model_parallel_size;
+  const treadle_config_pool *pool = treadle_config_pools_of(whose->config->pools, whose->role);
+  char what[160];
+  if (pool)
+    snprintf(what, sizeof what, "pool '%.80s' has %s, which", treadle_text_shown(pool->name),
+             treadle_text_of_count(ranks, "slot"));
+  else
+    snprintf(what, sizeof what, "the run has %s, which", treadle_text_of_count(ranks, "rank"));
+  REFUSE("%s: %s %s, %lld, times %s, %lld, does not divide; %s a multiple of %s", whose->config->file, what,
+         PLACE_OF(whose, tensor_model_parallel_size), (long long)tp,
+         PLACE_OF(whose, pipeline_model_parallel_size), (long long)pp, pool ? "give it" : "start",
+         treadle_text_of_count(tp * pp, pool ? "slot" : "rank"));
+}
+
 static treadle_status add_megatron(const divided *whose, int64_t layers, int64_t ranks,
                                    treadle_builder *text) {
   const treadle_config_actor *actor = whose->sizes;
   int64_t tp = actor->tensor_model_parallel_size, pp = actor->pipeline_model_parallel_size, chunks;
-  if (ranks % (tp * pp) != 0)
-    REFUSE("%s: %s not divided by %s, %lld, times %s, %lld; start a multiple of %s", whose->config->file,
-           treadle_text_count_is(ranks, "rank"), PLACE_OF(whose, tensor_model_parallel_size), (long long)tp,
-           PLACE_OF(whose, pipeline_model_parallel_size), (long long)pp,
-           treadle_text_of_count(tp * pp, "rank"));
+  if (ranks % (tp * pp) != 0) return refuse_ranks(whose, ranks);
   treadle_status status = count_chunks(whose, layers, &chunks);
   if (status) return status;
   if (tp > 1) treadle_builder_add(text, "tp=%lld,", (long long)tp);

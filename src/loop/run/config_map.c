@@ -93,9 +93,15 @@ treadle_status treadle_given_take_map(treadle_config_reader *reader, int key, co
   char *text = NULL;
   if (!node) TRY(read_override(reader, given, &node));
   TRY(to_json(reader, treadle_given_head(reader, given), node, &value));
-  if (!rest && (json_is_null(value) || (json_is_object(value) && !json_object_size(value)))) goto out;
+  if (!rest && json_is_null(value)) { /* as if nothing had said so */
+    json_decref(reader->maps[key]);
+    reader->maps[key] = NULL;
+    *source = (treadle_train_source){.text = NULL};
+    goto out;
+  }
+  if (!rest && json_is_object(value) && !json_object_size(value)) goto out;
   if (!rest && !json_is_object(value)) {
-    status = treadle_fail(TREADLE_REFUSED, "%s must be a map, as {enable_thinking: false}",
+    status = treadle_fail(TREADLE_REFUSED, "%s must be a map, as {name: value}",
                           treadle_given_head(reader, given));
     goto out;
   }

@@ -210,6 +210,15 @@ static treadle_status check_policy(const treadle_train_config *config, const tre
   return TREADLE_OK;
 }
 
+const treadle_config_pool *treadle_config_pools_of(const treadle_config_pools *pools,
+                                                   treadle_pool_role role) {
+  const treadle_pool_role roles[] = {role, TREADLE_POOL_ROLE_ACTOR, TREADLE_POOL_ROLE_ACTOR_ROLLOUT};
+  const treadle_config_pool *pool = NULL;
+  for (size_t i = 0; pools && pools->count > 1 && !pool && i < sizeof roles / sizeof *roles; i++)
+    pool = pool_of(pools, roles[i]);
+  return pool;
+}
+
 /* It lies beside what is trained, if this generates, too; else it has an engine of its own. */
 static bool is_reference_apart(const treadle_config_pools *pools) {
   const treadle_config_pool *both = pool_of(pools, TREADLE_POOL_ROLE_ACTOR_ROLLOUT),

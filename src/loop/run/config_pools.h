@@ -42,6 +42,11 @@ typedef struct treadle_config_pools {
   size_t role_count;
 } treadle_config_pools;
 
+/* Where there are several pools: that of a role; of Actor that of ActorRollout, if this is in the mapping; of a role that it does not name that of the
+ * policy. NULL: there is one pool at most. */
+const treadle_config_pool *treadle_config_pools_of(const treadle_config_pools *pools,
+                                                   treadle_pool_role role);
+
 /* ---- For the files that read a form ---- */
 
 /* `most` pools at most, none of them there yet; NULL: memory was out. */

@@ -252,7 +252,8 @@ static const struct {
      "pool 'critic': Total available slots 8 is less than total desired slots 10"},
     {PLACES "{actor: 0-3, rollout: 4-9}\n", "8",
      "pool 'rollout': slot 9 is out of range: there are 8, 0 to 7"},
-    {S4, "8,0", "node 1 has 0 slots, and must have at least 1"},
+    {S4, "8,-1", "node 1 has -1 slots, and must have at least 0"},
+    {S4, "8,0", "Total available slots 8 is less than total desired slots 56"},
     {S4, "1048576,1", "more than 1048576 slots, which is the most"},
 };
 

@@ -103,7 +103,7 @@ static void test_layout_of_actor(void **state) {
                        "critic_config: {pipeline_model_parallel_size: 2}\n");
   assert_ok(treadle_train_config_layout(config, TREADLE_PART_CRITIC, 4, 4, layout, sizeof layout));
   assert_string_equal(layout, "megatron:pp=2,dtype=bf16");
-  assert_refused("3 ranks are not divided by critic_config.tensor_model_parallel_size",
+  assert_refused("the run has 3 ranks, which critic_config.tensor_model_parallel_size",
                  treadle_train_config_layout(config, TREADLE_PART_CRITIC, 4, 3, layout, sizeof layout));
   treadle_train_config_destroy(config);
 }

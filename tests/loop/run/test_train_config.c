@@ -589,7 +589,7 @@ static const struct {
     {"layout: 'megatron:pp=2,layout=\"Et,t|ttL\"'\n  use_distributed_optimizer: true", 4, 2,
      "megatron:pp=2,layout=\"Et,t|ttL\",dtype=bf16", "distopt:pp=2,layout=\"Et,t|ttL\",dtype=fp32"},
     {"tensor_model_parallel_size: 3", 4, 8, NULL,
-     "sft.yaml: 8 ranks are not divided by actor_config.tensor_model_parallel_size (line 2), 3, times "
+     "sft.yaml: the run has 8 ranks, which actor_config.tensor_model_parallel_size (line 2), 3, times "
      "actor_config.pipeline_model_parallel_size (default), 1"},
     {"strategy: fsdp2\n  fsdp_size: 3", 4, 8, NULL,
      "8 ranks are not divided by actor_config.fsdp_size (line 3), 3"},
