@@ -218,6 +218,9 @@ refuses 'they fit with --nodes 1,3,1, where' 5 "$uneven" "$apart" --nodes 2,2,1
 two='resource_pools={actor: [2], rollout: [2]}' alone='mapping={Actor: actor, Rollout: rollout}' plain=(rl_config.adv_estimator=group_norm)
 keys=("${keys[@]/use_kl_in_reward=true/use_kl_in_reward=false}")
 
+rm -rf "$folder/run"
+refuses 'generate_config.infer_tensor_parallel_size (override): layout .*: 2 ranks are not divisible by tp' 7 'resource_pools={actor: [2], rollout: [2], critic: [2]}' 'mapping={Actor: actor, Rollout: rollout, Critic: critic, RefPolicy: actor}' generate_config.infer_tensor_parallel_size=4
+
 # A byte less than a rank of a pool needs is refused before the run starts, by role, pool, rank and numbers: of the pool that needs the most.
 # tight POOL WHO KEYS
 tight() {

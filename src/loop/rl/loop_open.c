@@ -58,6 +58,20 @@ static void add_ranks(char *text, size_t room, int first, int end) {
   snprintf(text + length, room - length, "%son=%d-%d", strchr(text, ':') ? "," : ":", first, end - 1);
 }
 
+/* Does the generator's layout fit on its own ranks? Said by its key, and without the ranks before them. */
+static treadle_status check_infer(const treadle_rl_task *task, const treadle_model *model, int ranks) {
+  const treadle_train_settings *s = task->settings;
+  treadle_layout *alone = NULL;
+  char text[1024];
+  infer_text(s, text, sizeof text);
+  const treadle_status status = treadle_layout_create(model, text, ranks, NULL, &alone);
+  treadle_layout_destroy(alone);
+  return treadle_refused_at(s->generate.layout
+                                ? TREADLE_RL_PLACE(task, generate.layout)
+                                : TREADLE_RL_PLACE(task, generate.infer_tensor_parallel_size),
+                            status);
+}
+
 /* Where Rollout has a pool of its own, its ranks stand behind those that train. */
 static treadle_status open_apart(treadle_rl_models *models, const treadle_rl_task *task, int trainers,
                                  int ranks) {
@@ -66,6 +80,7 @@ static treadle_status open_apart(treadle_rl_models *models, const treadle_rl_tas
   TRY(treadle_train_config_layout(task->config, TREADLE_PART_PARAMS, models->model->layers, trainers, text,
                                   sizeof text));
   TRY(treadle_layout_create(models->model, text, trainers, NULL, &models->of_trainer));
+  TRY(check_infer(task, models->model, ranks - trainers));
   add_ranks(text, sizeof text, 0, trainers);
   TRY(treadle_layout_create(models->model, text, ranks, NULL, &models->train));
   infer_text(task->settings, text, sizeof text);

@@ -35,7 +35,8 @@ treadle_status treadle_config_pools_mindspeed(treadle_train_config *config,
     if (!rows[i].slots) continue;
     const char *place = treadle_train_config_place(config, rows[i].key);
     if (rows[i].shares && is_integrated)
-      REFUSE("%s: %s must not be given, as %s is true: its role is in the actor's pool, or not there",
+      REFUSE("%s: %s must not be given, as %s is true: its role is in the actor's pool, or not there; with "
+             "rl_config.use_integrated_worker=false it has this one",
              config->file, place, PLACE(resources.use_integrated_worker));
     if (i && !resources->actor_npus)
       REFUSE("%s: %s is given, and rl_config.actor_resource.num_npus is not", config->file, place);
