@@ -99,6 +99,9 @@ run kept_apart 7 "$refs" "$elsewhere" generate_config.sampling_config.top_k=5
 same kept kept_apart
 run kept_portions 7 "$refs" "$elsewhere" generate_config.sampling_config.top_k=5 rl_config.actor_rollout_dispatch_size=4
 same kept kept_portions
+# Two roles of one pool read the same portions.
+run kept_pair 5 "$pools" 'mapping={ActorRollout: policy, RefPolicy: critic, Critic: critic}' generate_config.sampling_config.top_k=5 rl_config.actor_rollout_dispatch_size=4
+same kept kept_pair
 
 # Actor and Rollout on pools of their own, and all others, too: weights go from one to the other, and across nodes. It goes on in other ways, and back.
 sides='resource_pools={rollout: [2], critic: [2], ref: [1], actor: [2]}' theirs='mapping={Actor: actor, Rollout: rollout, RefPolicy: ref, Critic: critic}'
