@@ -201,6 +201,17 @@ for rank in 0 1; do
   grep -q 'rank 2, 3, 4 did not come in time' "$folder/err.$rank" || { cat "$folder/err.$rank"; fail "rank $rank does not name those that are missing"; }
 done
 
+# A rank with another configuration, as one whose node has an old file: its pool would work by its numbers.
+for rank in 0 1 2 3 4; do
+  more=()
+  [ $rank != 3 ] || more=(critic_config.lr=2.0e-3)
+  "$TREADLE" train examples/ppo-demo.yaml "${keys[@]}" "$pools" "$apart" "${more[@]}" --threads 1 --nodes 3,2 --meet 127.78.0.1:7000 --job differs --rank $rank --ranks 5 \
+    >/dev/null 2>"$folder/err.$rank" &
+  pids[rank]=$!
+done
+for rank in 0 1 2 3 4; do ! wait "${pids[rank]}" || fail "rank $rank goes on though rank 3 has another configuration"; done
+grep -q 'rank 3: critic_config.lr (override) is 0.002, and rank 0 has another value' "$folder/err.0" || { cat "$folder/err.0"; fail "another configuration is not named"; }
+
 # refuses WORDS RANKS ARGUMENTS
 refuses() {
   local words=$1 ranks=$2
