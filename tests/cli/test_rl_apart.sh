@@ -101,6 +101,9 @@ run kept_apart 7 "$refs" "$elsewhere" generate_config.sampling_config.top_k=5
 same kept kept_apart
 run kept_portions 7 "$refs" "$elsewhere" generate_config.sampling_config.top_k=5 rl_config.actor_rollout_dispatch_size=4
 same kept kept_portions
+# Two roles of one pool read the same portions.
+run kept_pair 5 "$pools" 'mapping={ActorRollout: policy, RefPolicy: critic, Critic: critic}' generate_config.sampling_config.top_k=5 rl_config.actor_rollout_dispatch_size=4
+same kept kept_pair
 
 # Actor and Rollout on pools of their own, and all others, too: weights go from one to the other, and across nodes. It goes on in other ways, and back.
 sides='resource_pools={rollout: [2], critic: [2], ref: [1], actor: [2]}' theirs='mapping={Actor: actor, Rollout: rollout, RefPolicy: ref, Critic: critic}'
@@ -178,7 +181,7 @@ dies 0 'rank 0 \(controller, node 0\) is lost in [a-z_]+: '
 # The controller has no part of any pool of memory; all others have. It alone is asked to stop: all end after the step at hand.
 begin
 for rank in 0 1 2 3 4; do
-  { cat "/proc/${pids[rank]}/maps"; ls -l "/proc/${pids[rank]}/fd"; } >"$folder/maps"
+  { cat "/proc/${pids[rank]}/maps"; ls -l "/proc/${pids[rank]}/fd" 2>/dev/null || true; } >"$folder/maps" # a file that is closed meanwhile is none
   count=$(grep -c memfd:treadle-pool "$folder/maps" || true)
   ((rank ? count > 0 : count == 0)) || fail "rank $rank has $count pools of memory, mapped or open"
 done
@@ -200,6 +203,17 @@ for rank in 0 1; do
   ! wait "${pids[rank]}" || fail "rank $rank goes on without others"
   grep -q 'rank 2, 3, 4 did not come in time' "$folder/err.$rank" || { cat "$folder/err.$rank"; fail "rank $rank does not name those that are missing"; }
 done
+
+# A rank with another configuration, as one whose node has an old file: its pool would work by its numbers.
+for rank in 0 1 2 3 4; do
+  more=()
+  [ $rank != 3 ] || more=(critic_config.lr=2.0e-3)
+  "$TREADLE" train examples/ppo-demo.yaml "${keys[@]}" "$pools" "$apart" "${more[@]}" --threads 1 --nodes 3,2 --meet 127.78.0.1:7000 --job differs --rank $rank --ranks 5 \
+    >/dev/null 2>"$folder/err.$rank" &
+  pids[rank]=$!
+done
+for rank in 0 1 2 3 4; do ! wait "${pids[rank]}" || fail "rank $rank goes on though rank 3 has another configuration"; done
+grep -q 'rank 3: critic_config.lr (override) is 0.002, and rank 0 has another value' "$folder/err.0" || { cat "$folder/err.0"; fail "another configuration is not named"; }
 
 # refuses WORDS RANKS ARGUMENTS
 refuses() {

@@ -22,6 +22,7 @@ typedef struct treadle_future_late {
   const treadle_class_method *method;
   treadle_meshes *meshes; /* the one that the method needs; NULL: none */
   int64_t has;            /* rows that each input must have; -1: as many as the others */
+  int64_t needs;          /* rows that the caller's numbers and ranges ask for; 0: any */
   bool divides;           /* workers divide its rows, when they know how many there are */
 } treadle_future_late;
 

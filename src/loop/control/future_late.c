@@ -40,6 +40,9 @@ out:
 void treadle_future_settle(treadle_future *f) {
   int64_t rows = 0;
   treadle_status status = count_rows(f, &rows);
+  if (!status && rows >= 0 && f->late->needs > rows) /* also where no worker gets it */
+    status = treadle_fail(TREADLE_REFUSED, "treadle_workers_call: row %lld of %lld is asked for",
+                          (long long)f->late->needs - 1, (long long)rows);
   if (!status && f->late->divides && rows >= 0) status = divide(f, rows);
   if (!status) return;
   f->status = status;

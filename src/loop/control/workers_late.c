@@ -110,6 +110,16 @@ out:
   return status;
 }
 
+/* One more than the largest number of a row; ranges are of the numbers, if there are any. */
+static int64_t find_needs(const treadle_workers *w, const treadle_call_input *in) {
+  int64_t needs = 0;
+  for (size_t i = 0; in->rows && i < in->row_count; i++)
+    if (in->rows[i] >= needs) needs = in->rows[i] + 1;
+  for (size_t i = 0; in->by_worker && !in->rows && i < w->count; i++)
+    if (in->by_worker[i].end > needs) needs = in->by_worker[i].end;
+  return needs;
+}
+
 static treadle_status note_late(const treadle_workers *w, const treadle_class_method *method,
                                 const treadle_call_input *in, treadle_future *f) {
   treadle_message m = {0};
@@ -118,6 +128,7 @@ static treadle_status note_late(const treadle_workers *w, const treadle_class_me
   if (!f->late) return treadle_fail(TREADLE_NO_MEMORY, "no memory for a call of %zu workers", w->count);
   *f->late = (treadle_future_late){.method = method,
                                    .has = in->batch ? treadle_batch_rows(in->batch) : -1,
+                                   .needs = find_needs(w, in),
                                    .divides = !in->batch && !in->rows && !in->by_worker};
   if (!f->late->divides) return TREADLE_OK;
   treadle_call_put_mesh(&m, method, w->meshes);

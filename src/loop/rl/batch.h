@@ -69,7 +69,7 @@ void treadle_rl_drop_columns(treadle_rl_batch *batch);
 /* ---- loop_brought.c ---- */
 
 /* Samples, which are only what their columns prompt_ids, ids, kept_counts and kept say, `each` of a prompt. Those from 0 on are in place of what it
- * has; others follow what it has. */
+ * has; others follow what it has, or are its last ones already. */
 treadle_status treadle_rl_take_drawn(treadle_rl_batch *batch, const treadle_batch *in, int64_t each,
                                      size_t from);
 /* What another rank has found of samples from `from` on: values, ref_log_probs, returns, score, as far as it has them. */

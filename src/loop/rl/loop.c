@@ -268,6 +268,7 @@ out:
 static treadle_status start(treadle_rl *rl) {
   double started = treadle_clock_seconds();
   treadle_status status;
+  TRY(treadle_rl_check_same(&rl->whole, &rl->task));
   TRY(treadle_rl_teams_find(&rl->teams, &rl->task, &rl->whole, &rl->crew, &rl->beside));
   TRY(treadle_rl_agree(&rl->whole, rl->crew.leads
                                        ? treadle_rl_take_folders(&rl->folders, &rl->task, &rl->crew)

@@ -4,6 +4,7 @@
  *   loop_crew.c        ranks that agree, and what a person is told; loop_teams.c, loop_teams_ranks.c: which ranks do what; loop_lost.c: which is lost
  *   loop_open.c        what a configuration names, opened: model, layouts, the worker; loop_data.c: prompts and rewards
  *   loop_folders.c     the folders that a run owns
+ *   loop_same.c        whether all ranks have one configuration
  *   loop_start.c       where a run goes on, and what a checkpoint has of it
  *   loop_weights.c     where its weights come from, and filling them; loop_convert.c: a checkpoint of Megatron, found, or made once
  *   loop_exact.c       what exact mode needs, and its check
@@ -128,6 +129,8 @@ treadle_status treadle_rl_fill_weights(treadle_actor *policy, const treadle_rl_m
 
 /* ---- Checkpoints ---- */
 
+/* loop_same.c: refused if a rank has another configuration than rank 0, but for paths. Collective. */
+treadle_status treadle_rl_check_same(const treadle_rl_crew *whole, const treadle_rl_task *task);
 /* loop_start.c: saves a checkpoint of the present step; its path. Rank 0. What the step has for files is written before the checkpoint gets
  * its name, so that no run that goes on from it lacks them. */
 treadle_status treadle_rl_save(treadle_rl *rl, char *path, size_t room);

@@ -61,6 +61,19 @@ out:
   return status;
 }
 
+/* Has another role of this pool brought them for itself before? */
+static bool have_come(const treadle_rl_batch *b, const treadle_column *ids, size_t count, size_t from) {
+  bool come = from < b->samples.count && from + count == b->samples.count;
+  for (size_t i = 0; come && i < count; i++) {
+    const treadle_rl_made *made = &b->samples.items[from + i];
+    come =
+        (int64_t)made->count == ids->offsets[i + 1] - ids->offsets[i] &&
+        (!made->count || !memcmp(b->ids.items + made->first, (const int32_t *)ids->data + ids->offsets[i],
+                                 made->count * sizeof *b->ids.items));
+  }
+  return come;
+}
+
 treadle_status treadle_rl_take_drawn(treadle_rl_batch *b, const treadle_batch *in, int64_t each,
                                      size_t from) {
   const size_t count = (size_t)treadle_batch_rows(in);
@@ -69,6 +82,8 @@ treadle_status treadle_rl_take_drawn(treadle_rl_batch *b, const treadle_batch *i
   treadle_column prompts, ids, counts, kept;
   treadle_status status;
   if (from == 0) treadle_rl_batch_clear(b);
+  TRY(find_ids(in, "ids", &ids));
+  if (have_come(b, &ids, count, from)) goto out;
   if (from != b->samples.count)
     return treadle_fail(TREADLE_PEER, "samples from %zu on come behind %zu", from, b->samples.count);
   treadle_rl_drop_columns(b);

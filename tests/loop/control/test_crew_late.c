@@ -301,7 +301,14 @@ static int control_inputs(treadle_workers *w, int64_t count) {
     treadle_future_destroy(a);
   }
   in.batch = NULL;
-  ranges[count - 1].end = 7;
+  ranges[count - 1] = (treadle_row_range){9, 9}; /* none, but of rows that are not there */
+  RANK_OK(hold(w, "held", 6, &a));
+  RANK_OK(treadle_workers_call(w, "padded", &in, &f));
+  *gate = 1;
+  RANK_FAILS(TREADLE_REFUSED, "row 8 of 6 is asked for", treadle_future_wait(f));
+  treadle_future_destroy(f);
+  treadle_future_destroy(a);
+  ranges[count - 1] = (treadle_row_range){0, 7};
   RANK_OK(hold(w, "held", 6, &a));
   RANK_OK(treadle_workers_call(w, "padded", &in, &f));
   *gate = 1;
