@@ -1,5 +1,5 @@
 /* All ranks work by one configuration. Each reads it for itself, on its own node, and the first rank of a pool takes the numbers of its stages from its own: a file
- * that is old on one node would change the run, and RUN/config.yaml would say another thing. Paths may differ. */
+ * that is old on one node would change the run, and the run's config.yaml would say another thing. Paths may differ. */
 #include "rl/loop.h"
 
 #include "base/alloc.h"
