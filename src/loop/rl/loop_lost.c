@@ -15,13 +15,14 @@
 
 /* ---- Names ------------------------------------------------------------------------------------------------------ */
 
-/* "ActorRollout, Critic (pool 'all')" */
-static void name_together(treadle_rl_teams *t, const treadle_rl_task *task) {
+/* "ActorRollout, Critic (pool 'all')"; "" where roles have pools, until these are placed. */
+static void name_together(treadle_rl_teams *t, const treadle_rl_task *task, const treadle_rl_crew *whole) {
   static const treadle_pool_role roles[] = {TREADLE_POOL_ROLE_ACTOR_ROLLOUT, TREADLE_POOL_ROLE_REF_POLICY,
                                             TREADLE_POOL_ROLE_CRITIC, TREADLE_POOL_ROLE_REWARD_MODEL};
   const treadle_config_pools *pools = task->config->pools;
   const size_t room = sizeof t->together;
   size_t length = 0;
+  if (treadle_rl_is_apart(task->config, whole->ranks)) return;
   for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
     if (treadle_rl_uses_role(task->settings, roles[i]))
       length += (size_t)snprintf(t->together + length, room - length, "%s%s", length ? ", " : "",
@@ -151,7 +152,7 @@ treadle_status treadle_rl_teams_meet(treadle_rl_teams *t, const treadle_rl_task 
   const double before = whole->group->timeout_seconds;
   t->last_words = last_words_of(timeout);
   t->classes[0] = treadle_rl_team_class(TREADLE_RL_TEAM_CLASS, NULL);
-  name_together(t, task);
+  name_together(t, task, whole);
   const treadle_crew_options options = {.struct_size = sizeof options,
                                         .timeout_seconds = timeout - t->last_words};
   if (timeout < before) treadle_group_limit(whole->group, timeout); /* nobody computes here */
