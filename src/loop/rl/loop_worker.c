@@ -150,7 +150,9 @@ static treadle_status compute_log_prob(void *worker, treadle_message *in, treadl
 /* Of an engine of its own, or of the actor's. */
 static treadle_status compute_ref_log_prob(void *worker, treadle_message *in, treadle_message *out) {
   treadle_rl *rl = worker;
-  return rl->reference.layout ? treadle_rl_compute_ref_log_prob(rl, in, out) : log_probs(rl, in, out, true);
+  const bool own =
+      rl->reference.role || rl->crew.rollout_ranks; /* ranks of Rollout wait for those of Actor */
+  return own ? treadle_rl_compute_ref_log_prob(rl, in, out) : log_probs(rl, in, out, true);
 }
 
 /* ---- update ------------------------------------------------------------------------------------------------ */
