@@ -4,12 +4,7 @@
 # it for all, by name; what each pool holds is what was foreseen, and a budget; refusals.
 # ctest: label=mpi timeout=600
 set -euo pipefail
-folder=$(mktemp -d /tmp/treadle-test-XXXXXX)
-trap 'rm -rf "$folder"' EXIT
-fail() { echo "$1"; exit 1; }
-value() { sed -n "s/^ *\"$2\": \"\{0,1\}\([^\",]*\).*/\1/p" "$folder/$1"; }
-launch=("$MPIEXEC")
-case $("$MPIEXEC" --version 2>/dev/null) in *'Open MPI'* | *OpenRTE*) launch+=(--oversubscribe) ;; esac
+source "$TREADLE_SOURCE/tests/cli/ranks.sh"
 cd "$TREADLE_SOURCE"
 
 "$TREADLE" data sequence --out "$folder/data" --seed 1 --noise 0.3 >/dev/null

@@ -3,12 +3,7 @@
 # noticed; a conversion that fails leaves nothing, one that was killed continues in the next run. And checkpoint_load_path: a checkpoint that is there.
 # ctest: label=mpi timeout=300
 set -euo pipefail
-folder=$(mktemp -d /tmp/treadle-test-XXXXXX)
-trap 'rm -rf "$folder"' EXIT
-fail() { echo "$1"; exit 1; }
-value() { sed -n "s/^ *\"$2\": \"\{0,1\}\([^\",]*\).*/\1/p" "$folder/$1"; }
-launch=("$MPIEXEC")
-case $("$MPIEXEC" --version 2>/dev/null) in *'Open MPI'* | *OpenRTE*) launch+=(--oversubscribe) ;; esac
+source "$TREADLE_SOURCE/tests/cli/ranks.sh"
 converted=$folder/out/first/converted_ckpts/actor
 
 "$TREADLE" data sequence --out "$folder/data" --seed 1 --noise 0.3 >/dev/null

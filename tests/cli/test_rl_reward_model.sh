@@ -4,12 +4,7 @@
 # where groups that score alike are drawn anew; a run that stopped and goes on; what it holds, and when; refusals.
 # ctest: label=mpi timeout=600
 set -euo pipefail
-folder=$(mktemp -d /tmp/treadle-test-XXXXXX)
-trap 'rm -rf "$folder"' EXIT
-fail() { echo "$1"; exit 1; }
-value() { sed -n "s/^ *\"$2\": \"\{0,1\}\([^\",]*\).*/\1/p" "$folder/$1"; }
-launch=("$MPIEXEC")
-case $("$MPIEXEC" --version 2>/dev/null) in *'Open MPI'* | *OpenRTE*) launch+=(--oversubscribe) ;; esac
+source "$TREADLE_SOURCE/tests/cli/ranks.sh"
 cd "$TREADLE_SOURCE"
 
 # The score of an answer is that of its last token: an eighth of its number.

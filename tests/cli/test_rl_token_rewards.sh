@@ -3,12 +3,7 @@
 # and beside another reward; all at the last token is the same as one score. What is not one number for each token is refused.
 # ctest: label=mpi timeout=300
 set -euo pipefail
-folder=$(mktemp -d /tmp/treadle-test-XXXXXX)
-trap 'rm -rf "$folder"' EXIT
-fail() { echo "$1"; exit 1; }
-value() { sed -n "s/^ *\"$2\": \"\{0,1\}\([^\",]*\).*/\1/p" "$folder/$1"; }
-launch=("$MPIEXEC")
-case $("$MPIEXEC" --version 2>/dev/null) in *'Open MPI'* | *OpenRTE*) launch+=(--oversubscribe) ;; esac
+source "$TREADLE_SOURCE/tests/cli/ranks.sh"
 cd "$TREADLE_SOURCE"
 "$TREADLE" data sequence --out "$folder/data" --seed 1 --noise 0.3 >/dev/null
 cat >"$folder/verifier.py" <<'E2'
