@@ -37,11 +37,8 @@ static const char *roles_of(const treadle_rl_teams *t, int rank) {
   if (!t->apart) return t->together;
   if (rank == 0) return "controller";
   for (int p = 0; p < t->count; p++)
-    for (int32_t i = 0; i < t->team[p].count; i++) {
-      if (t->team[p].ranks[i] != rank) continue;
-      return t->team[p].rollout ? t->team[p].sides[i >= t->team[p].count - t->team[p].rollout]
-                                : t->team[p].roles;
-    }
+    for (int32_t i = 0; i < t->team[p].count; i++)
+      if (t->team[p].ranks[i] == rank) return treadle_rl_teams_roles(t, p, i);
   return "";
 }
 

@@ -74,6 +74,8 @@ bool treadle_rl_is_apart(const treadle_train_config *config, int64_t ranks);
 /* How many ranks it has; the run's number of one of them. */
 int treadle_rl_teams_ranks(const treadle_rl_teams *teams, int team, const treadle_rl_crew *crew);
 int treadle_rl_teams_rank(const treadle_rl_teams *teams, int team, int rank);
+/* Of one where roles have pools: "Critic (pool 'critic')". */
+const char *treadle_rl_teams_roles(const treadle_rl_teams *teams, int team, int rank);
 /* What messages call one of its ranks: "rank 5", or "rank 5 of Critic (pool 'critic')". */
 enum { TREADLE_RL_TEAMS_NAME = 256 };
 void treadle_rl_teams_name(const treadle_rl_teams *teams, int team, int rank,
