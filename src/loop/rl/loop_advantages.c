@@ -7,17 +7,6 @@
 #include <math.h>
 #include <string.h>
 
-/* Samples from `from` on. */
-static treadle_status rows_from(treadle_rl_batch *b, size_t from, int64_t **numbers_p,
-                                treadle_rl_rows *rows) {
-  int64_t *numbers = treadle_alloc_array(b->samples.count + 1, sizeof *numbers);
-  *numbers_p = numbers;
-  if (!numbers) return treadle_fail(TREADLE_NO_MEMORY, "no memory for %zu samples", b->samples.count);
-  for (size_t i = 0; i < b->samples.count; i++) numbers[i] = (int64_t)i;
-  *rows = (treadle_rl_rows){.batch = b, .samples = numbers + from, .count = b->samples.count - from};
-  return b->columns ? TREADLE_OK : treadle_rl_set_columns(b);
-}
-
 /* ---- Old log-probabilities ----------------------------------------------------------------------------------- */
 
 treadle_status treadle_rl_old_logprobs(treadle_rl_workers *workers, const treadle_train_settings *settings,
@@ -29,7 +18,7 @@ treadle_status treadle_rl_old_logprobs(treadle_rl_workers *workers, const treadl
     return treadle_rl_call_enter(workers, treadle_rl_uses_kl(settings) || treadle_train_has_critic(settings)
                                               ? TREADLE_FORWARD
                                               : TREADLE_TRAIN);
-  TRY(rows_from(b, 0, &numbers, &rows));
+  TRY(treadle_rl_rows_from(b, 0, &numbers, &rows));
   TRY(treadle_rl_take_old(b));
   TRY(treadle_rl_call_logprobs(workers, &rows, false, b->old, b->entropies));
   TRY(treadle_rl_compare(ledger, settings, b));
@@ -44,7 +33,7 @@ treadle_status treadle_rl_ref_logprobs(treadle_rl_workers *workers, const treadl
   int64_t *numbers = NULL;
   treadle_status status = TREADLE_OK;
   if (!treadle_rl_uses_kl(settings)) return TREADLE_OK;
-  TRY(rows_from(b, from, &numbers, &rows));
+  TRY(treadle_rl_rows_from(b, from, &numbers, &rows));
   TRY(treadle_rl_grow_values(b, from, "log-probabilities of the reference", &b->ref));
   TRY(treadle_rl_call_logprobs(workers, &rows, true, b->ref, NULL));
 out:

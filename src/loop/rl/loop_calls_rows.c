@@ -5,6 +5,16 @@
 #include <assert.h>
 #include <string.h>
 
+treadle_status treadle_rl_rows_from(treadle_rl_batch *b, size_t from, int64_t **numbers_p,
+                                    treadle_rl_rows *rows) {
+  int64_t *numbers = treadle_alloc_array(b->samples.count + 1, sizeof *numbers);
+  *numbers_p = numbers;
+  if (!numbers) return treadle_fail(TREADLE_NO_MEMORY, "no memory for %zu samples", b->samples.count);
+  for (size_t i = 0; i < b->samples.count; i++) numbers[i] = (int64_t)i;
+  *rows = (treadle_rl_rows){.batch = b, .samples = numbers + from, .count = b->samples.count - from};
+  return b->columns ? TREADLE_OK : treadle_rl_set_columns(b);
+}
+
 treadle_status treadle_rl_choose(const treadle_rl_rows *rows, treadle_rl_rows_choice *c) {
   *c = (treadle_rl_rows_choice){.batch = rows->batch,
                                 .rows = treadle_alloc_array(rows->count + 1, sizeof *c->rows)};

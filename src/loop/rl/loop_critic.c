@@ -8,22 +8,14 @@
 
 /* ---- Values ------------------------------------------------------------------------------------------------ */
 
-static treadle_status number_rows(const treadle_rl_batch *b, int64_t **numbers_p) {
-  int64_t *numbers = *numbers_p = treadle_alloc_array(b->samples.count + 1, sizeof *numbers);
-  if (!numbers) return treadle_fail(TREADLE_NO_MEMORY, "no memory for %zu samples", b->samples.count);
-  for (size_t i = 0; i < b->samples.count; i++) numbers[i] = (int64_t)i;
-  return TREADLE_OK;
-}
-
 treadle_status treadle_rl_find_values(treadle_rl_workers *workers, const treadle_train_settings *settings,
                                       treadle_rl_batch *b, size_t from) {
+  treadle_rl_rows rows;
   int64_t *numbers = NULL;
   treadle_status status = TREADLE_OK;
   if (!treadle_train_has_critic(settings)) return TREADLE_OK;
-  TRY(number_rows(b, &numbers));
-  if (!b->columns) TRY(treadle_rl_set_columns(b));
+  TRY(treadle_rl_rows_from(b, from, &numbers, &rows));
   TRY(treadle_rl_grow_values(b, from, "values", &b->values));
-  const treadle_rl_rows rows = {.batch = b, .samples = numbers + from, .count = b->samples.count - from};
   TRY(treadle_rl_call_values(workers, &rows, b->values));
   TRY(treadle_rl_call_rest(workers));
 out:

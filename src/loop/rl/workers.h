@@ -35,6 +35,9 @@ typedef struct treadle_rl_rows {
   const int64_t *samples; /* [count] which ones; those without tokens go nowhere */
   size_t count;
 } treadle_rl_rows;
+/* Samples from `from` on, by their numbers, which the caller frees; the batch has its columns. */
+treadle_status treadle_rl_rows_from(treadle_rl_batch *batch, size_t from, int64_t **numbers_p,
+                                    treadle_rl_rows *rows);
 
 /* The largest of all ranks, field by field; kv_blocks: the smallest of those that generate. */
 typedef struct treadle_rl_gauges {
