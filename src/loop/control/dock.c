@@ -61,15 +61,19 @@ out:
   return status;
 }
 
-/* *at_p: its flags [rows]. */
+/* Its flags [rows]. NULL: it is not there. */
+static bool *flags_of(const treadle_dock *dock, const flags *f, const char *wanted) {
+  for (size_t i = 0; wanted && i < f->count; i++)
+    if (!strcmp(f->names[i], wanted)) return f->set + i * (size_t)dock->rows;
+  return NULL;
+}
+
+/* The same, refused where it is not there. */
 static treadle_status find(const treadle_dock *dock, const flags *f, const char *what, const char *wanted,
                            bool **at_p) {
   treadle_builder all = {0};
-  for (size_t i = 0; wanted && i < f->count; i++)
-    if (!strcmp(f->names[i], wanted)) {
-      *at_p = f->set + i * (size_t)dock->rows;
-      return TREADLE_OK;
-    }
+  *at_p = flags_of(dock, f, wanted);
+  if (*at_p) return TREADLE_OK;
   for (size_t i = 0; i < f->count; i++) treadle_builder_add(&all, "%s'%s'", i ? ", " : "", f->names[i]);
   const treadle_status status =
       treadle_fail(TREADLE_REFUSED, "the dock has no %s '%s'; it has %s", what,
@@ -229,10 +233,9 @@ out:
 }
 
 static int64_t count_set(const treadle_dock *dock, const flags *f, const char *wanted) {
+  const bool *at = flags_of(dock, f, wanted);
   int64_t count = 0;
-  for (size_t i = 0; i < f->count; i++)
-    for (int64_t r = 0; !strcmp(f->names[i], wanted) && r < dock->rows; r++)
-      count += f->set[i * (size_t)dock->rows + (size_t)r];
+  for (int64_t r = 0; at && r < dock->rows; r++) count += at[r];
   return count;
 }
 
