@@ -84,8 +84,7 @@ treadle_status treadle_pass_bring_experts(treadle_pass *p, int64_t rows) {
   treadle_pass_ranks *r = &p->ranks;
   if (!r->within) return TREADLE_OK;
   const treadle_exchange_part part =
-      slot(r->stage->count, r->stage->index, true,
-           p->buffers.expert_nodes * rows * p->transformer->routing.top, p->transformer->hidden);
+      slot(r->stage->count, r->stage->index, true, rows, p->transformer->hidden);
   return treadle_parallel_slots(r->within, &part, "results of experts");
 }
 

@@ -26,7 +26,10 @@
 #include "nn/rows.h"
 #include "pass/pass.h"
 
-enum { TREADLE_PASS_TERMS = 3 /* weights of one product */ };
+enum {
+  TREADLE_PASS_TERMS = 3,   /* weights of one product */
+  TREADLE_EXPERT_ROWS = 512 /* of an expert, that are computed at once */
+};
 #define TREADLE_LATENT_EPS 1e-6f /* of the two norms inside of latent attention, whatever the config's is */
 
 /* What this rank has of a layer. */
@@ -53,8 +56,9 @@ typedef struct treadle_pass_buffers {
   float *latent_found;    /* [rows, heads, latent] */
   char *scratch;          /* of attention, for each thread */
   float *slots;           /* [rows, top, hidden]: results of experts, complete */
-  float *gathered;        /* [rows, hidden]: rows of one expert */
-  int64_t *places;        /* [rows]: their slots */
+  float *gathered;        /* [expert rows, hidden]: rows of one expert */
+  int64_t *places;        /* [rows * top]: slots, those of each expert together and ascending */
+  int64_t *expert_begin;  /* [experts + 1]: where the slots of an expert begin in places */
   float *scores;          /* [threads, 3, experts] */
   float *shared_scale;    /* [rows] */
   float *shared;          /* [rows, hidden]: of the shared expert */
@@ -257,7 +261,7 @@ treadle_status treadle_pass_gather_rows(treadle_pass *pass, const int32_t *token
 treadle_status treadle_pass_hand_over(treadle_pass *pass, int32_t chunk, int64_t rows);
 /* From columns of logits, in the room of `across`, to buffers.logits. */
 treadle_status treadle_pass_gather_logits(treadle_pass *pass, int64_t rows);
-/* Where the experts leave their results, [nodes, rows * top, hidden]; then all ranks meet. */
+/* Where the experts leave their results, [nodes, places, hidden]; then all ranks meet, with this many rows of hidden. */
 float *treadle_pass_expert_room(treadle_pass *pass);
 treadle_status treadle_pass_bring_experts(treadle_pass *pass, int64_t rows);
 /* Then: what an expert made in place `place` of this many, [hidden]. Any thread, a place each. */
@@ -325,6 +329,41 @@ treadle_status treadle_pass_add_heads(treadle_pass *pass, int32_t layer, int64_t
 /* ---- pass_experts.c ---- */
 
 treadle_status treadle_pass_experts(treadle_pass *pass, int32_t layer, int64_t rows);
+
+/* Its parts. How a layer routes; buffers.routed and, in buffers.wide, the router's logits, from buffers.normed. */
+treadle_router treadle_pass_router(const treadle_pass *pass, int32_t layer);
+treadle_status treadle_pass_route(treadle_pass *pass, int32_t layer, int64_t rows);
+/* buffers.shared_scale: the logits of the shared expert's gate, where it has one; then, from this rank's sums in buffers.sum, buffers.shared. */
+treadle_status treadle_pass_scale_shared(treadle_pass *pass, int32_t layer, int64_t rows);
+treadle_status treadle_pass_sum_shared(treadle_pass *pass, int32_t layer, int64_t rows);
+float treadle_pass_shared_scale(float logit);
+treadle_gated treadle_pass_shared_of(const treadle_pass *pass, int32_t layer);
+/* By buffers.routed: experts, and what they and the shared one found into the residual stream; buffers.normed is gone. */
+treadle_status treadle_pass_run_experts(treadle_pass *pass, int32_t layer, int64_t rows);
+
+/* A block of the rows of one expert: the slots that they go to, of a step's `of` rows. */
+typedef struct treadle_expert_rows {
+  int32_t expert;
+  const int64_t *places; /* [count] */
+  int64_t count, of;
+  int64_t nodes; /* of leaves, that this rank has of its result */
+} treadle_expert_rows;
+
+typedef treadle_status (*treadle_expert_work)(void *context, int32_t layer,
+                                              const treadle_expert_rows *rows);
+/* buffers.places and expert_begin, from [rows, top] choices. */
+void treadle_pass_list_places(treadle_pass *pass, const treadle_routed *routed, int64_t rows);
+/* Then: experts that this rank answers for, ascending, block by block. */
+treadle_status treadle_pass_each_block(treadle_pass *pass, int32_t layer, int64_t rows,
+                                       treadle_expert_work work, void *context);
+/* Does this rank answer for an expert, or for its part of one? */
+bool treadle_pass_brings(const treadle_pass *pass, int32_t layer, int32_t expert);
+treadle_gated treadle_pass_expert_of(const treadle_pass *pass, int32_t layer, int32_t expert);
+/* to [count, hidden]: the tokens' rows of `from`; then, from results [nodes, count, hidden] to the slots of `to`, [nodes, of * top, hidden]. */
+void treadle_pass_gather_places(const treadle_pass *pass, const int64_t *places, int64_t count,
+                                const float *from, float *to);
+void treadle_pass_scatter_places(const treadle_pass *pass, const treadle_expert_rows *rows,
+                                 const float *from, float *to);
 
 /* ---- pass_memory.c ---- */
 
