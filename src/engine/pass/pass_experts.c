@@ -219,6 +219,7 @@ static void add_slots(void *context, int32_t index, int32_t count) {
   const treadle_layer_weights *layer = &p->layers[w->layer];
   int64_t top = p->transformer->routing.top, hidden = p->transformer->hidden,
           end = w->rows * (index + 1) / count;
+  const treadle_expert_results results = {.each = hidden, .places = w->rows * top};
   bool shared = treadle_transformer_shares(p->transformer, w->layer),
        scaled = layer->weight[TREADLE_ROLE_SHARED_SCALE].segment_count > 0;
   for (int64_t row = w->rows * index / count; row < end; row++) {
@@ -226,7 +227,7 @@ static void add_slots(void *context, int32_t index, int32_t count) {
     memset(sum, 0, (size_t)hidden * sizeof(float));
     for (int64_t place = row * top; place < (row + 1) * top; place++) {
       const treadle_routed *routed = &p->buffers.routed[place];
-      p->row_ops->add_scaled(sum, treadle_pass_expert_slot(p, routed->expert, place, w->rows * top),
+      p->row_ops->add_scaled(sum, treadle_pass_expert_result(p, &results, routed->expert, place),
                              routed->weight, hidden);
     }
     if (shared)

@@ -139,7 +139,7 @@ void treadle_pass_place(treadle_pass *p, void *at) {
     b->latent_found = take(&m, rows * p->heads.count * d->latent_dim, sizeof(float));
   }
   if (d->routing.experts) {
-    b->slots = take(&m, rows * d->routing.top * d->hidden, sizeof(float));
+    b->slots = take(&m, rows * d->routing.top * (d->hidden + 1), sizeof(float));
     b->gathered =
         take(&m, (rows < TREADLE_EXPERT_ROWS ? rows : TREADLE_EXPERT_ROWS) * d->hidden, sizeof(float));
     b->places = take(&m, rows * d->routing.top, sizeof *b->places);

@@ -45,17 +45,18 @@ typedef struct treadle_head_span {
 } treadle_head_span;
 
 typedef struct treadle_pass_buffers {
-  float *x;               /* [rows, hidden]: the residual stream */
-  float *normed;          /* [rows, hidden] */
-  float *wide;            /* [rows, wide_columns]: q, k, v; gate, up */
-  float *middle;          /* [rows, middle_columns]: what o or down multiplies */
-  float *sum;             /* [nodes, rows, hidden]: sums of nodes */
-  float *logits;          /* [wanted, vocabulary] */
-  void *packed;           /* x as a kernel reads it */
-  float *latent_queries;  /* [rows, heads, latent + rope] */
-  float *latent_found;    /* [rows, heads, latent] */
-  char *scratch;          /* of attention, for each thread */
-  float *slots;           /* [rows, top, hidden]: results of experts, complete */
+  float *x;              /* [rows, hidden]: the residual stream */
+  float *normed;         /* [rows, hidden] */
+  float *wide;           /* [rows, wide_columns]: q, k, v; gate, up */
+  float *middle;         /* [rows, middle_columns]: what o or down multiplies */
+  float *sum;            /* [nodes, rows, hidden]: sums of nodes */
+  float *logits;         /* [wanted, vocabulary] */
+  void *packed;          /* x as a kernel reads it */
+  float *latent_queries; /* [rows, heads, latent + rope] */
+  float *latent_found;   /* [rows, heads, latent] */
+  char *scratch;         /* of attention, for each thread */
+  float
+      *slots; /* [rows, top, hidden]: results of experts, complete; behind them [rows, top] for backward */
   float *gathered;        /* [expert rows, hidden]: rows of one expert */
   int64_t *places;        /* [rows * top]: slots, those of each expert together and ascending */
   int64_t *expert_begin;  /* [experts + 1]: where the slots of an expert begin in places */
@@ -107,6 +108,9 @@ typedef struct treadle_pass_ranks {
   treadle_expert_node *
       *expert_nodes;          /* [experts][expert_node_count] together all leaves, each once, in order */
   int32_t *expert_node_count; /* [experts] */
+  int32_t *
+      expert_source; /* [experts] the member whose results are used of the part that this rank has; -1: it has none */
+  bool *expert_copied; /* [experts] some rank of the stage has a part whose results are another one's */
 } treadle_pass_ranks;
 
 /* A copy of a matrix in the type of the pass: all rows and columns that are here, without gaps. */
@@ -178,6 +182,10 @@ treadle_status treadle_pass_layer(treadle_pass *pass, int32_t layer, const tread
 
 /* The heads that go with a part of o, whose columns they are. */
 treadle_head_span treadle_pass_heads_of(const treadle_transformer *transformer, const treadle_weight *o);
+/* What a rank of a layout has of a layer. */
+treadle_status treadle_layer_weights_find(const treadle_transformer *transformer,
+                                          const treadle_layout *layout, int64_t rank, int32_t layer,
+                                          treadle_arena *arena, treadle_layer_weights *weights);
 /* Finds the weights of all layers that the rank has, and its heads. */
 treadle_status treadle_pass_find_weights(treadle_pass *pass);
 
@@ -264,9 +272,13 @@ treadle_status treadle_pass_gather_logits(treadle_pass *pass, int64_t rows);
 /* Where the experts leave their results, [nodes, places, hidden]; then all ranks meet, with this many rows of hidden. */
 float *treadle_pass_expert_room(treadle_pass *pass);
 treadle_status treadle_pass_bring_experts(treadle_pass *pass, int64_t rows);
-/* Then: what an expert made in place `place` of this many, [hidden]. Any thread, a place each. */
-const float *treadle_pass_expert_slot(const treadle_pass *pass, int32_t expert, int64_t place,
-                                      int64_t places);
+/* Then: what an expert made in a place, [each]. Any thread, a place each. */
+typedef struct treadle_expert_results {
+  int64_t at, own;      /* where they begin in the room, [nodes, places, each], and in buffers.slots */
+  int64_t each, places; /* values of a place; places */
+} treadle_expert_results;
+const float *treadle_pass_expert_result(const treadle_pass *pass, const treadle_expert_results *results,
+                                        int32_t expert, int64_t place);
 
 /* ---- pass_mlp.c ---- */
 
@@ -282,6 +294,9 @@ treadle_status treadle_pass_gated(treadle_pass *pass, const treadle_gated *mlp, 
  * silu(gate) * up. */
 treadle_status treadle_pass_gate_up(treadle_pass *pass, const treadle_gated *mlp, const float *x,
                                     int64_t rows);
+/* Then: y [nodes, rows, hidden], of buffers.middle. */
+treadle_status treadle_pass_multiply_down(treadle_pass *pass, const treadle_gated *mlp, int64_t rows,
+                                          float *y, int64_t node_stride);
 treadle_gated treadle_pass_mlp_of(const treadle_pass *pass, int32_t layer);
 /* The second half: from buffers.middle into the residual stream. */
 treadle_status treadle_pass_down(treadle_pass *pass, int32_t layer, int64_t rows);

@@ -64,10 +64,7 @@ static treadle_status find_grads(treadle_back *back, const treadle_layout *layou
   if (!back->grads)
     return treadle_fail(TREADLE_NO_MEMORY, "no memory for %lld layers", (long long)d->layers);
   for (int32_t l = 0; l < d->layers; l++)
-    for (int role = 0; role < TREADLE_ROLES; role++)
-      if (d->layer[l].tensor[role] >= 0)
-        TRY(treadle_weight_find(layout, rank, d->layer[l].tensor[role], -1, arena,
-                                &back->grads[l].weight[role]));
+    TRY(treadle_layer_weights_find(d, layout, rank, l, arena, &back->grads[l]));
   TRY(treadle_weight_find(layout, rank, d->embed, -1, arena, &back->grad_embed));
   TRY(treadle_weight_find(layout, rank, d->final_norm, -1, arena, &back->grad_final_norm));
   if (d->head < 0) return find_score(back, layout, arena);
@@ -104,8 +101,6 @@ static treadle_status check(const treadle_back *back, const treadle_layout *layo
   const treadle_weight *head = &back->pass->head;
   if (d->head_dim > TREADLE_ROPE_WIDTH_MOST) return refuse(layout, "heads of more than 1024 values");
   if (d->attention == TREADLE_ATTENTION_MLA) return refuse(layout, "latent attention");
-  for (int32_t l = 0; l < d->layers; l++)
-    if (d->layer[l].sparse) return refuse(layout, "experts");
   if (back->pass->copies) return refuse(layout, "matrices of several types");
   if (back->head_leaves > 1 && head->segment_count &&
       (head->first_row % TREADLE_HEAD_LEAF || head->row_count != head->end_row - head->first_row))

@@ -24,6 +24,7 @@
  *   stage.h            this rank's layers, and the rings between stages
  *     pipeline.c         in which order a rank takes micro batches through its layers
  *   ranks.h            the ranks that compute together, and what each of them brings
+ *     copied_experts.c   experts that several of them have
  *   shards.h           FSDP2: shards, gathered a layer at a time
  *   optimizer.h        AdamW
  *     state.c            its state as a folder
@@ -89,5 +90,10 @@ treadle_status treadle_train_join_gradients(treadle_trainer *t);
 /* In this rank's share of all gradients, without what other ranks have too: each part. */
 typedef void (*treadle_train_visit)(void *context, const float *values, int64_t count);
 treadle_status treadle_train_each_own(treadle_trainer *t, treadle_train_visit look, void *context);
+
+/* ---- copied_experts.c ---- */
+
+/* The gradients of experts of which other ranks of the stage have copies; room: elements that a rank brings at once. Collective. */
+treadle_status treadle_train_copy_experts(const treadle_back *back, int64_t room);
 
 #endif
