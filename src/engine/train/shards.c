@@ -121,8 +121,8 @@ static treadle_status find_runs(const treadle_layout *layout, int64_t rank, cons
     for (size_t p = 0; p < pieces.count; p++) {
       const treadle_piece *piece = &pieces.items[p];
       if (piece->tensor != u->tensors.items[i].tensor) continue;
-      treadle_elements elements = treadle_elements_of(&model->tensors[piece->tensor], piece->box.start,
-                                                      piece->box.size, piece->offset, piece->stride);
+      treadle_elements elements = treadle_elements_of_whole(
+          &model->tensors[piece->tensor], piece->box.start, piece->box.size, piece->offset, piece->stride);
       run_finder f = {.runs = runs,
                       .whole = u->tensors.items[i].at,
                       .each = (int64_t)treadle_dtype_bytes(piece->dtype)};
