@@ -57,6 +57,7 @@ typedef struct treadle_train_buffers {
   float *joined;                     /* [rows, joined_columns]: gradients in the order of leaves */
   float *dnormed, *dx;               /* [rows, hidden] */
   float *expert_dy, *expert_gate_up; /* of a block of an expert's rows: [hidden], [2 * expert] */
+  double *row_losses;                /* [rows]: of the router */
   float *by_shared;                  /* [rows]: derivatives by the gate of the shared expert */
   float *parts;                      /* [leaves of tokens, part_columns] */
   float *head_parts;                 /* [heads, head_dim]: gradients of the norms of heads */
@@ -93,6 +94,7 @@ typedef struct treadle_back {
   treadle_layer_weights *grads;   /* [layers] where the gradients of each weight lie in `window` */
   treadle_weight grad_embed, grad_final_norm, grad_head;
   treadle_score_head score;
+  struct treadle_train_routers *routers;
   char *window; /* where gradients are added up: the window of gradients, or that of a unit of shards */
   treadle_exchange *logits; /* of the stage; NULL: this rank has all columns */
   treadle_train_columns width;

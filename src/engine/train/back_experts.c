@@ -11,6 +11,7 @@
 #include "train/back_mlp.h"
 #include "train/back_sum.h"
 #include "train/ranks.h"
+#include "train/routers.h"
 
 #include <string.h>
 
@@ -19,6 +20,7 @@ typedef struct experts {
   const treadle_train_activations *kept;
   int32_t layer;
   int64_t rows;
+  treadle_router_losses losses;
 } experts;
 
 /* ---- Derivatives by weights of experts -------------------------------------------------------------------- */
@@ -133,14 +135,14 @@ static treadle_status back_block(void *context, int32_t layer, const treadle_exp
   const int64_t inner = mlp.weights.down->column_count, hidden = back->transformer->hidden;
   float *room = treadle_pass_expert_room(back->pass);
   dots by_weight = {.back = back,
-                          .t = back->buffers.dmiddle,
-                          .h = back->buffers.middle,
-                          .leaves = treadle_back_down_leaves(&mlp),
-                          .rows = block->count,
-                          .columns = inner,
-                          .node_stride = block->of * back->transformer->routing.top,
-                          .at = block->places,
-                          .by = room + room_of_gradients(w)};
+                    .t = back->buffers.dmiddle,
+                    .h = back->buffers.middle,
+                    .leaves = treadle_back_down_leaves(&mlp),
+                    .rows = block->count,
+                    .columns = inner,
+                    .node_stride = block->of * back->transformer->routing.top,
+                    .at = block->places,
+                    .by = room + room_of_gradients(w)};
   scaling scale = {.back = back,
                    .t = back->buffers.dmiddle,
                    .dy = back->buffers.expert_dy,
@@ -206,13 +208,13 @@ static treadle_status back_gate(experts *w, const treadle_back_gated *mlp, float
   treadle_exchange *within = back->pass->ranks.within;
   treadle_leaf_range leaves = treadle_back_down_leaves(mlp);
   dots by_scale = {.back = back,
-                         .t = back->buffers.dmiddle,
-                         .h = back->buffers.middle,
-                         .leaves = leaves,
-                         .rows = w->rows,
-                         .columns = mlp->weights.down->column_count,
-                         .node_stride = w->rows,
-                         .by = within ? treadle_exchange_room(within) : back->buffers.by_shared};
+                   .t = back->buffers.dmiddle,
+                   .h = back->buffers.middle,
+                   .leaves = leaves,
+                   .rows = w->rows,
+                   .columns = mlp->weights.down->column_count,
+                   .node_stride = w->rows,
+                   .by = within ? treadle_exchange_room(within) : back->buffers.by_shared};
   gating gate = {.of = w, .dy = dy};
   treadle_status status = TREADLE_OK;
   treadle_team_run(back->pass->team, activate_rows, w);
@@ -282,7 +284,8 @@ static void join_rows(void *context, int32_t index, int32_t count) {
                       hidden);
       by_weight[k] = *treadle_pass_expert_result(p, &weights, routed[k].expert, place);
     }
-    treadle_router_back(&router, p->row_ops, routed, by_weight, logits, scores, logits);
+    back->buffers.row_losses[row] =
+        treadle_router_back(&router, p->row_ops, routed, by_weight, &w->losses, logits, scores, logits);
   }
 }
 
@@ -313,7 +316,8 @@ static treadle_status back_router(experts *w) {
                                       .stride = hidden};
   treadle_status status;
   TRY(treadle_back_take_rows(back, back->buffers.normed2, hidden, hidden, w->rows));
-  TRY(treadle_back_weight(back, &terms[0], &grad[TREADLE_ROLE_ROUTER], w->rows));
+  if (!back->routers->frozen)
+    TRY(treadle_back_weight(back, &terms[0], &grad[TREADLE_ROLE_ROUTER], w->rows));
   if (scaled) TRY(treadle_back_weight(back, &terms[1], &grad[TREADLE_ROLE_SHARED_SCALE], w->rows));
   TRY(treadle_back_input(back, &inputs));
   treadle_team_run(back->pass->team, add_rows, w);
@@ -338,7 +342,9 @@ treadle_status treadle_back_experts(const treadle_back *back, int32_t layer, int
   TRY(treadle_pass_each_block(p, layer, rows, back_block, &w));
   const int64_t results = p->buffers.expert_nodes * rows * p->transformer->routing.top;
   TRY(treadle_pass_bring_experts(p, results + (results + hidden - 1) / hidden));
+  w.losses = treadle_train_routers_of(back->routers, layer, p->buffers.expert_begin);
   treadle_team_run(p->team, join_rows, &w);
+  for (int64_t row = 0; row < rows; row++) back->routers->losses[layer] += back->buffers.row_losses[row];
   TRY(back_router(&w));
   TRY(treadle_back_norm(back, &norm));
 out:

@@ -206,6 +206,7 @@ static void place_back(treadle_back *back, const sizes *s, bool ties, memory *m)
                     sizeof(float));
   b->expert_dy = take(m, d->routing.experts ? experts * d->hidden : 0, sizeof(float));
   b->expert_gate_up = take(m, experts * 2 * w->expert, sizeof(float));
+  b->row_losses = take(m, d->routing.experts ? rows : 0, sizeof *b->row_losses);
   b->by_shared = take(m, w->shared ? rows : 0, sizeof(float));
   b->joined = take(m, s->joined, sizeof(float));
   b->parts = take(m, (rows / TREADLE_TOKEN_LEAF + 1) * s->part, sizeof(float));

@@ -76,7 +76,8 @@ static treadle_status list_units(treadle_train_shards *s) {
   if (!s->units) return no_memory();
   for (int32_t l = 0; l < d->layers; l++)
     for (int role = 0; role < TREADLE_ROLES; role++)
-      TRY(add_tensor(model, &s->units[l], d->layer[l].tensor[role]));
+      if (role != TREADLE_ROLE_ROUTER_BIAS) /* a buffer, which each rank has whole */
+        TRY(add_tensor(model, &s->units[l], d->layer[l].tensor[role]));
   TRY(add_tensor(model, &s->units[treadle_train_unit_embed(d)], d->embed));
   TRY(add_tensor(model, &s->units[treadle_train_unit_head(d)], d->final_norm));
   TRY(add_tensor(model, &s->units[treadle_train_unit_head(d)], d->head));
@@ -201,6 +202,7 @@ static treadle_status place_layer(treadle_arena *arena, const unit *u, const tre
   const int32_t *tensor = d->layer[layer].tensor;
   const int64_t experts = d->routing.experts;
   treadle_status status = TREADLE_OK;
+  w->weight[TREADLE_ROLE_ROUTER_BIAS].segment_count = 0; /* treadle_train_read_biases */
   for (int role = 0; role < TREADLE_ROLES; role++)
     if (w->weight[role].segment_count) TRY(place_weight(arena, u, tensor[role], &w->weight[role]));
   TRY(place_experts(arena, u, tensor[TREADLE_ROLE_EXPERT_GATE], experts, w->expert_gate));
