@@ -97,7 +97,8 @@ typedef struct treadle_pass_windows {
 /* From now on, until the next bind. Refused: memory of another device than the host. */
 treadle_status treadle_pass_bind(treadle_pass *pass, const treadle_pass_windows *windows);
 
-/* Makes the copies of weights of all layers again, or of one layer, after the weights in the window have changed. */
+/* Makes the copies of weights of all layers again, or of one layer, after the weights in the window have changed.
+ * Before the first bind there are none. */
 void treadle_pass_renew(treadle_pass *pass);
 void treadle_pass_renew_layer(treadle_pass *pass, int32_t layer);
 

@@ -148,7 +148,32 @@ static void cut_down(void **state) {
   treadle_model_close(s.model);
 }
 
+/* A step before there are weights, of which copies could be made. */
+static void steps_first(void **state) {
+  (void)state;
+  const treadle_optimizer_step step = {.struct_size = sizeof step, .lr = 1e-2};
+  treadle_optimizer_figures figures = TREADLE_INIT(treadle_optimizer_figures);
+  treadle_trainer *trainer;
+  treadle_batch *batch;
+  double nll;
+  uint64_t digest;
+  scene s;
+  open_model(&s, models[0]);
+  s.options.optimizer = true;
+  assert_ok(treadle_layout_create(s.model, "hf", 1, NULL, &s.layout));
+  assert_ok(treadle_trainer_create(NULL, s.layout, &s.options, &trainer));
+  assert_ok(treadle_trainer_step(trainer, &step, &figures));
+  assert_ok(treadle_trainer_randomise(trainer, 11));
+  assert_ok(fill(&batch));
+  assert_ok(look(trainer, batch, &nll, &digest));
+  treadle_batch_destroy(batch);
+  treadle_trainer_destroy(trainer);
+  treadle_layout_destroy(s.layout);
+  treadle_model_close(s.model);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(goes_on_as_loaded), cmocka_unit_test(cut_down)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(goes_on_as_loaded), cmocka_unit_test(cut_down),
+                                     cmocka_unit_test(steps_first)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
