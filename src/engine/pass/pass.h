@@ -26,6 +26,7 @@ typedef struct treadle_pass_options {
   int64_t most_logits;    /* of one call of treadle_pass_logits */
   int32_t block_tokens;   /* of the cache */
   int64_t most_positions; /* of a sequence */
+  bool layer_by_layer;    /* the window has one layer's weights at a time: bind makes no copies of them */
 } treadle_pass_options;
 
 /* Rows of one sequence that follow each other: `rows` rows of the step, the first at `position`. Keys and values of token t lie in block
@@ -95,6 +96,11 @@ typedef struct treadle_pass_windows {
 
 /* From now on, until the next bind. Refused: memory of another device than the host. */
 treadle_status treadle_pass_bind(treadle_pass *pass, const treadle_pass_windows *windows);
+
+/* Makes the copies of weights of all layers again, or of one layer, after the weights in the window have changed.
+ * Before the first bind there are none. */
+void treadle_pass_renew(treadle_pass *pass);
+void treadle_pass_renew_layer(treadle_pass *pass, int32_t layer);
 
 /* Bytes of a block of the cache on this rank; of activations; of copies of weights that are laid out anew. */
 size_t treadle_pass_block_bytes(const treadle_pass *pass);
