@@ -104,7 +104,7 @@ void treadle_safetensors_writer_sum(const treadle_safetensors_writer *writer, in
 void treadle_safetensors_writer_destroy(treadle_safetensors_writer *writer);
 
 /* The same for several writers, each of which puts what it has of a tensor at its place. `plan` makes the beginning of the file, the header with
- * its length in front, and sets `bytes` and `begin` of each tensor; `begin` then counts from the start of the file. The largest elements lie first,
+ * its length in front, and sets `bytes` and `begin` of each tensor that has a name (others are left out); `begin` then counts from the start of the file. The largest elements lie first,
  * so that every tensor is aligned to its elements. `make` makes the file at its full size, with its beginning: the disk has room for the rest
  * from then on, which is zeros. Nobody must see it under that path yet. */
 struct treadle_builder;

@@ -22,21 +22,22 @@ treadle_status treadle_safetensors_plan(const char *path, treadle_stored *tensor
   treadle_arena arena = {0};
   treadle_status status;
   size_t data_bytes;
-  int32_t found;
+  int32_t found, kept = 0;
   treadle_stored *checked, *order = treadle_arena_alloc_array(&arena, (size_t)count + 1, sizeof *order);
   if (!order) TRY(treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for %d tensors", path, count));
   for (int32_t i = 0; i < count; i++) {
+    if (!tensors[i].name) continue;
     TRY(treadle_safetensors_settle(path, &tensors[i]));
-    order[i] = tensors[i];
-    order[i].file = i;
+    order[kept] = tensors[i];
+    order[kept++].file = i;
   }
-  if (count) qsort(order, (size_t)count, sizeof *order, compare_for_file);
-  TRY(treadle_safetensors_make_header(path, order, count, beginning, &data_bytes));
+  if (kept) qsort(order, (size_t)kept, sizeof *order, compare_for_file);
+  TRY(treadle_safetensors_make_header(path, order, kept, beginning, &data_bytes));
   const treadle_header made = {path, beginning->text + TREADLE_HEADER_LENGTH_BYTES,
                                beginning->length - TREADLE_HEADER_LENGTH_BYTES, data_bytes};
   TRY(treadle_safetensors_read_header(path, &made, NULL, &arena, &checked, &found));
   int64_t at = (int64_t)beginning->length;
-  for (int32_t i = 0; i < count; i++) {
+  for (int32_t i = 0; i < kept; i++) {
     tensors[order[i].file].begin = (size_t)at;
     at += (int64_t)order[i].bytes;
   }

@@ -167,9 +167,9 @@ static treadle_status count(const saving *s, int64_t elems) {
     for (int rank = 0; rank < treadle_group_size(s->group); rank++)
       all += *(const int64_t *)treadle_group_said(s->group, rank);
   }
-  if (all != s->plan.layout->model->elems)
+  if (all != s->plan.elems)
     status = treadle_fail(TREADLE_DIFFERENT, "%s: %" PRId64 " elements were saved; the model has %" PRId64,
-                          s->folder, all, s->plan.layout->model->elems);
+                          s->folder, all, s->plan.elems);
 out:
   return status;
 }
@@ -190,8 +190,15 @@ out:
 
 treadle_status treadle_layout_save(treadle_group *group, const treadle_layout *layout, const void *window,
                                    const char *folder, const treadle_save_options *options) {
+  return treadle_layout_save_without(group, layout, NULL, window, folder, options);
+}
+
+treadle_status treadle_layout_save_without(treadle_group *group, const treadle_layout *layout,
+                                           const bool *left_out, const void *window, const char *folder,
+                                           const treadle_save_options *options) {
   treadle_status status;
   saving s = {.group = group,
+              .plan = {.left_out = left_out},
               .rank = group ? treadle_group_rank(group) : 0,
               .options = TREADLE_INIT(treadle_save_options)};
   bool mine_to_remove = true;

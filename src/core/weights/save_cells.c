@@ -185,6 +185,7 @@ treadle_status treadle_save_cells(const treadle_save_plan *plan, int64_t rank, c
   for (int32_t t = 0; t < model->tensor_count; t++) {
     const treadle_box whole = treadle_box_whole(&model->tensors[t]);
     cells.count = 0;
+    if (plan->left_out && plan->left_out[t]) continue;
     TRY(treadle_layout_cells(plan->layout, t, &whole, &cells));
     for (size_t i = 0; i < cells.count; i++) {
       const treadle_cell *cell = &cells.items[i];

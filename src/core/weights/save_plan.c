@@ -44,15 +44,21 @@ static void deal(treadle_save_plan *plan, treadle_dtype dtype, int64_t shard_byt
   plan->file_count = 1;
   for (int32_t i = 0; i < count; i++) {
     plan->entries[i] = about_entry(plan->layout, i, dtype);
+    plan->files[plan->file_count - 1].count++;
+    if (plan->left_out && plan->left_out[plan->layout->model->entries[i].tensor]) {
+      plan->entries[i].name = NULL;
+      continue;
+    }
     int64_t bytes = (int64_t)plan->entries[i].bytes;
     if (filled > 0 && filled + bytes > shard_bytes) {
-      plan->files[plan->file_count++].first = i;
+      plan->files[plan->file_count - 1].count--;
+      plan->files[plan->file_count++] = (treadle_save_file){.first = i, .count = 1};
       filled = 0;
     }
     filled += bytes;
     plan->data_bytes += bytes;
+    plan->elems += plan->entries[i].elems;
     plan->entries[i].file = plan->file_count - 1;
-    plan->files[plan->file_count - 1].count++;
     if (i == 0) plan->dtype = plan->entries[i].dtype;
     if (plan->dtype != plan->entries[i].dtype) plan->dtype = TREADLE_DTYPE_NONE;
   }
@@ -93,7 +99,8 @@ treadle_status treadle_save_plan_index(const treadle_save_plan *plan, char **tex
   json_t *map = json_object(), *root = NULL;
   bool failed = !map;
   for (int32_t i = 0; !failed && i < plan->layout->model->entry_count; i++)
-    failed = json_object_set_new(map, plan->entries[i].name,
+    failed = plan->entries[i].name &&
+             json_object_set_new(map, plan->entries[i].name,
                                  json_string(plan->files[plan->entries[i].file].name)) != 0;
   if (!failed)
     root = json_pack("{s:{s:I}, s:O}", "metadata", "total_size", (json_int_t)plan->data_bytes, "weight_map",

@@ -19,15 +19,20 @@ typedef struct treadle_save_plan {
   treadle_save_file *files;
   int32_t file_count;
   int64_t bytes, largest_file; /* of all files; of one */
-  int64_t data_bytes;          /* of all tensors */
+  int64_t data_bytes, elems;   /* of all tensors */
+  const bool *left_out;        /* [tensors] that no file gets; NULL: none */
   treadle_dtype dtype;         /* that all tensors have; NONE: they have several */
   treadle_arena arena;
 } treadle_save_plan;
 
-/* The plan is zeroed, and ended by release in any case. dtype: of all tensors that layouts may cast; NONE: as the layout has it. Files have at
+/* The plan is zeroed but for left_out, and ended by release in any case. dtype: of all tensors that layouts may cast; NONE: as the layout has it. Files have at
  * most shard_bytes of tensors, or one tensor. */
 treadle_status treadle_save_plan_make(const treadle_layout *layout, treadle_dtype dtype,
                                       int64_t shard_bytes, treadle_save_plan *plan);
+/* treadle_layout_save, without these tensors; left_out: [tensors], the same on all ranks. */
+treadle_status treadle_layout_save_without(treadle_group *group, const treadle_layout *layout,
+                                           const bool *left_out, const void *window, const char *folder,
+                                           const treadle_save_options *options);
 void treadle_save_plan_release(treadle_save_plan *plan);
 
 /* model.safetensors.index.json; *text_p is ended by free(). */

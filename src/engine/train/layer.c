@@ -68,6 +68,20 @@ out:
   return status;
 }
 
+/* q, k and v as the norms of heads take them. */
+static void keep_raw(const treadle_back *back, int32_t layer, const treadle_train_activations *kept,
+                     int64_t rows) {
+  const treadle_weight *weight = back->pass->layers[layer].weight;
+  const treadle_train_columns *at = &back->width;
+  memcpy(kept->raw, kept->qkv, (size_t)(rows * at->qkv) * sizeof(float));
+  for (int64_t r = 0; treadle_is_there(&weight[TREADLE_ROLE_Q_BIAS]) && r < rows; r++) {
+    float *row = kept->raw + r * at->qkv;
+    treadle_pass_add_bias(back->pass, row, &weight[TREADLE_ROLE_Q_BIAS]);
+    treadle_pass_add_bias(back->pass, row + at->keys, &weight[TREADLE_ROLE_K_BIAS]);
+    treadle_pass_add_bias(back->pass, row + at->values, &weight[TREADLE_ROLE_V_BIAS]);
+  }
+}
+
 /* Attention with grouped heads, of buffers.normed. */
 static treadle_status run_attention(const treadle_back *back, int32_t layer, const treadle_pass_step *step,
                                     const treadle_train_activations *kept) {
@@ -76,7 +90,7 @@ static treadle_status run_attention(const treadle_back *back, int32_t layer, con
   p->buffers.middle = kept->found;
   p->buffers.middle_columns = back->width.found;
   TRY(treadle_pass_project(p, layer, step->rows));
-  if (kept->raw) memcpy(kept->raw, kept->qkv, (size_t)(step->rows * back->width.qkv) * sizeof(float));
+  if (kept->raw) keep_raw(back, layer, kept, step->rows);
   TRY(treadle_pass_attend_rows(p, layer, step));
 out:
   return status;

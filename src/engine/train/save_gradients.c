@@ -8,6 +8,7 @@
 #include "io/folder.h"
 #include "memory/device.h"
 #include "weights/digest.h"
+#include "weights/save_plan.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -50,7 +51,8 @@ treadle_status treadle_trainer_save_gradients(treadle_trainer *t, const char *pa
   TRY(treadle_train_need_gradients(&t->windows, __func__));
   TRY(treadle_train_agree_on(&t->ranks, name_folder(t->ranks.group, path, folder),
                              &(treadle_group_call){.name = __func__}));
-  TRY(treadle_layout_save(t->ranks.group, t->windows.grad_layout, t->windows.grads, folder, &options));
+  TRY(treadle_layout_save_without(t->ranks.group, t->windows.grad_layout, t->windows.untrained,
+                                  t->windows.grads, folder, &options));
   TRY(treadle_train_agree(&t->ranks, take_file(t->ranks.group, folder, path)));
 out:
   return status;

@@ -240,13 +240,17 @@ static treadle_status find_trained(treadle_trainer *t) {
   int32_t count;
   treadle_status status;
   treadle_layout_storages(w->layout, w->rank, &count);
+  const int32_t tensors = w->layout->model->tensor_count;
   bool *trained = treadle_arena_alloc_array(&t->arena, (size_t)count + 1, sizeof *trained);
-  if (!trained) return treadle_fail(TREADLE_NO_MEMORY, "no memory for a trainer");
+  bool *untrained = treadle_arena_alloc_array(&t->arena, (size_t)tensors + 1, sizeof *untrained);
+  if (!trained || !untrained) return treadle_fail(TREADLE_NO_MEMORY, "no memory for a trainer");
   TRY(treadle_layout_pieces(w->layout, w->rank, &pieces));
   for (size_t i = 0; i < pieces.count; i++)
     if (pieces.items[i].tensor >= 0 && !trained[pieces.items[i].storage])
       trained[pieces.items[i].storage] = is_trained(t, pieces.items[i].tensor);
+  for (int32_t i = 0; i < tensors; i++) untrained[i] = !is_trained(t, i);
   t->windows.trained = trained;
+  t->windows.untrained = untrained;
 out:
   treadle_array_release(&pieces);
   return status;
