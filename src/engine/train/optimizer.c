@@ -40,18 +40,19 @@ typedef struct run_of {
   bool decays;
 } run_of;
 
-/* What of storage tensor s lies in the share. */
-static run_of run_in(const treadle_train_windows *w, int32_t s, treadle_row_span share) {
+/* What of part `part` of storage tensor s lies in the share: of an expert, where each has a tensor of its own. */
+static run_of run_in(const treadle_train_windows *w, int32_t s, int64_t part, treadle_row_span share) {
   int32_t count;
   const treadle_storage *weight = &treadle_layout_storages(w->layout, w->rank, &count)[s],
                         *grad = &treadle_layout_storages(w->grad_layout, w->rank, &count)[s];
-  int64_t first = grad->offset / (int64_t)sizeof(float), end = first + grad->bytes / (int64_t)sizeof(float);
+  int64_t first = (grad->offset + part * grad->slot_stride) / (int64_t)sizeof(float),
+          end = first + grad->bytes / (int64_t)sizeof(float);
   int64_t begin = first > share.begin ? first : share.begin;
   if (end > share.end) end = share.end;
   if (!w->trained[s]) end = begin;
   return (run_of){.grad = begin,
                   .count = end > begin ? end - begin : 0,
-                  .weights = w->weights + weight->offset +
+                  .weights = w->weights + weight->offset + part * weight->slot_stride +
                              (begin - first) * (int64_t)treadle_dtype_bytes(weight->dtype),
                   .dtype = weight->dtype,
                   .decays = grad->ndim > 1};
@@ -61,6 +62,13 @@ static int32_t storages_of(const treadle_train_windows *w) {
   int32_t count;
   treadle_layout_storages(w->layout, w->rank, &count);
   return count;
+}
+
+/* How many parts a storage tensor has that run_in gives. */
+static int64_t parts_of(const treadle_train_windows *w, int32_t s) {
+  int32_t count;
+  const treadle_storage *storage = &treadle_layout_storages(w->layout, w->rank, &count)[s];
+  return storage->by_expert ? storage->slots : 1;
 }
 
 /* ---- The step ------------------------------------------------------------------------------------------- */
@@ -110,10 +118,11 @@ out:
 static treadle_status bring_shares(const treadle_train_optimizer *o) {
   treadle_status status = TREADLE_OK;
   for (int64_t replica = 0; o->distributed && o->ranks->replicas && replica < o->replicas; replica++)
-    for (int32_t s = 0; s < storages_of(o->windows); s++) {
-      run_of run = run_in(o->windows, s, treadle_train_share(o, replica));
-      if (run.count) TRY(bring_run(o, &run, replica));
-    }
+    for (int32_t s = 0; s < storages_of(o->windows); s++)
+      for (int64_t part = 0; part < parts_of(o->windows, s); part++) {
+        run_of run = run_in(o->windows, s, part, treadle_train_share(o, replica));
+        if (run.count) TRY(bring_run(o, &run, replica));
+      }
 out:
   return status;
 }
@@ -122,10 +131,11 @@ static treadle_status take_step(const treadle_train_optimizer *o, const treadle_
                                 double norm) {
   const treadle_row_span share = treadle_train_own_share(o);
   double scale = treadle_adam_clip(norm, step->clip_grad);
-  for (int32_t s = 0; s < storages_of(o->windows); s++) {
-    run_of run = run_in(o->windows, s, share);
-    if (run.count) take_run(o, step, scale, &run, share.begin);
-  }
+  for (int32_t s = 0; s < storages_of(o->windows); s++)
+    for (int64_t part = 0; part < parts_of(o->windows, s); part++) {
+      run_of run = run_in(o->windows, s, part, share);
+      if (run.count) take_run(o, step, scale, &run, share.begin);
+    }
   return bring_shares(o);
 }
 
