@@ -45,8 +45,8 @@ static bool has_job(const generating *g, const job *j) {
 /* Enough sequences wait that the batch can be filled. */
 static treadle_status begin_jobs(generating *g) {
   treadle_status status = TREADLE_OK;
-  size_t replicas = g->divided ? (size_t)g->engine->replica.count : 1;
-  size_t ahead = 4 * (size_t)g->engine->max_batch * replicas;
+  size_t groups = g->divided ? (size_t)g->engine->replica.place.count : 1;
+  size_t ahead = 4 * (size_t)g->engine->max_batch * groups;
   for (; g->added < g->job_count && g->added < g->answered + ahead; g->added++)
     if (has_job(g, &g->jobs[g->added])) TRY(begin_job(g, &g->jobs[g->added]));
 out:
@@ -157,7 +157,8 @@ static treadle_status idle(void *context) {
   return tell_observer(g);
 }
 
-static treadle_status make_step(generating *g) {
+/* *rows_p: of all groups of the replica; none: all of them have ended. */
+static treadle_status make_step(generating *g, int64_t *rows_p) {
   treadle_pass_step step;
   treadle_status status;
   TRY(treadle_gate_enter(&g->engine->gate));
@@ -165,7 +166,8 @@ static treadle_status make_step(generating *g) {
   g->schedule.seed = g->engine->seed;
   TRY(begin_jobs(g));
   TRY(treadle_schedule_step(&g->schedule, &step));
-  TRY(treadle_pass_run(g->engine->pass, &step));
+  TRY(treadle_pass_count_rows(g->engine->pass, step.rows, rows_p));
+  if (*rows_p) TRY(treadle_pass_run(g->engine->pass, &step));
   treadle_schedule_done(&g->schedule, &step);
   TRY(take_tokens(g, &step));
   treadle_gate_leave(&g->engine->gate);
@@ -175,11 +177,13 @@ out:
 
 treadle_status treadle_generate_call_run(generating *g) {
   const treadle_gate_call call = {.restart = restart, .idle = idle, .context = g};
+  const bool alone = g->engine->replica.group_count == 1;
+  int64_t rows = 1;
   treadle_status status = TREADLE_OK;
   treadle_gate_begin(&g->engine->gate, &call);
-  TRY(answer_ended(g)); /* nothing, but for those of other replicas */
-  while (g->answered < g->job_count) {
-    TRY(make_step(g));
+  TRY(answer_ended(g)); /* nothing, but for those of other groups */
+  while (alone ? g->answered < g->job_count : rows > 0) {
+    TRY(make_step(g, &rows));
     TRY(answer_ended(g));
     treadle_collect_go_on(g->engine);
     TRY(tell_observer(g));

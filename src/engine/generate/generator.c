@@ -81,6 +81,7 @@ static treadle_status fill(treadle_generator *e, const treadle_generator_options
     REFUSE("%s: a model with a score head has no logits to generate or to score texts with",
            e->layout->model->path);
   TRY(treadle_replica_find(e->transformer, e->layout, rank, &e->arena, &e->replica));
+  TRY(treadle_replica_divide(e->layout, rank, &e->replica));
   e->dtype = dtype_of(e->transformer, e->layout);
   e->most_tokens = o->max_len                       ? o->max_len
                    : e->transformer->most_positions ? e->transformer->most_positions

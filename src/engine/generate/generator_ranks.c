@@ -56,6 +56,7 @@ static treadle_status largest_room(treadle_generator *e, treadle_pass_board *roo
     const treadle_pass_board *other = treadle_group_said(e->group, rank);
     room.within = treadle_larger_size(room.within, other->within);
     room.across = treadle_larger_size(room.across, other->across);
+    room.between = treadle_larger_size(room.between, other->between);
   }
   *room_p = room;
 out:

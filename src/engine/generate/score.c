@@ -72,10 +72,10 @@ out:
 /* The ranks of a replica score the same texts. */
 static treadle_status agree(const scoring *s, treadle_status status) {
   const treadle_generator *e = s->engine;
-  treadle_group_call call = {
-      .name = "treadle_generator_score",
-      .alike = {{.what = "texts and temperature, as ranks of one replica", .among = e->replica.number}},
-      .count = 1};
+  treadle_group_call call = {.name = "treadle_generator_score",
+                             .alike = {{.what = "texts and temperature, as ranks of one replica",
+                                        .among = e->replica.place.number}},
+                             .count = 1};
   uint64_t hash = treadle_hash_bytes(&s->options.temperature, sizeof s->options.temperature, s->count);
   for (size_t i = 0; !status && e->group && i < s->count; i++)
     hash = treadle_hash_bytes(s->texts[i].ids, s->texts[i].count * sizeof *s->texts[i].ids, hash);
@@ -209,6 +209,8 @@ out:
 static treadle_status run(scoring *s) {
   const treadle_gate_call call = {.restart = restart, .idle = idle, .context = s};
   treadle_status status = TREADLE_OK;
+  const bool alone = s->engine->replica.group_count == 1;
+  int64_t all = 1; /* rows of all groups */
   size_t rows = (size_t)s->engine->prefill_chunk;
   s->states = treadle_alloc_array(s->count, sizeof *s->states);
   s->tokens = treadle_alloc_array(rows, sizeof *s->tokens);
@@ -223,10 +225,11 @@ static treadle_status run(scoring *s) {
   s->step.stretches = s->stretches;
   for (size_t i = 0; i < s->count; i++) s->rows_total += (int64_t)s->texts[i].count;
   treadle_gate_begin(&s->engine->gate, &call);
-  while (s->ended < s->count) {
+  while (alone ? s->ended < s->count : all > 0) {
     TRY(treadle_gate_enter(&s->engine->gate));
     TRY(make_step(s));
-    TRY(treadle_pass_run(s->engine->pass, &s->step));
+    TRY(treadle_pass_count_rows(s->engine->pass, s->step.rows, &all));
+    if (all) TRY(treadle_pass_run(s->engine->pass, &s->step));
     TRY(read_step(s));
     s->rows_done += s->step.rows;
     treadle_gate_leave(&s->engine->gate);

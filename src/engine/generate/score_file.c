@@ -130,7 +130,7 @@ out:
 
 static treadle_status put_answer(void *context, size_t text, const float *logprobs) {
   scoring *s = context;
-  size_t number = text * (size_t)s->engine->replica.count + (size_t)s->engine->replica.number;
+  size_t number = text * (size_t)s->engine->replica.place.count + (size_t)s->engine->replica.place.number;
   const treadle_answer answer = {.tokens = s->texts[text].ids,
                                  .logprobs = logprobs,
                                  .count = (int64_t)s->texts[text].count,

@@ -103,8 +103,22 @@ out:
   return status;
 }
 
+/* This group has no rows, but experts. */
+static treadle_status serve(treadle_pass *p) {
+  treadle_status status = TREADLE_OK;
+  for (int32_t l = 0; l < p->transformer->layers; l++)
+    if (p->transformer->layer[l].sparse && p->layers[l].weight[TREADLE_ROLE_O].segment_count)
+      TRY(treadle_pass_run_groups(p, l));
+out:
+  return status;
+}
+
 treadle_status treadle_pass_run(treadle_pass *pass, const treadle_pass_step *step) {
   treadle_status status = TREADLE_OK;
+  if (!step->rows && pass->ranks.groups.set) {
+    TRY(serve(pass));
+    goto out;
+  }
   if (treadle_pass_has_chunk(pass, 0)) TRY(treadle_pass_embed(pass, step));
   for (int32_t c = 0; c < pass->replica->chunk_count; c++) {
     const treadle_chunk_span *chunk = &pass->replica->chunks[c];

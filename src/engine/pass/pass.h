@@ -1,4 +1,5 @@
-/* A forward pass: rows of tokens in, rows of logits out. All ranks of a replica run it together, with the same rows.
+/* A forward pass: rows of tokens in, rows of logits out. All ranks of a replica run it together: those of a group (replica.h) with the
+ * same rows, all groups at once, each with its own rows or none.
  *
  * A row is a token at a position of a sequence. Rows of several sequences go through the layers together; what a row becomes depends on
  * its own sequence alone, to the bit. Keys and values of the rows are written into the cache, so that later rows of the sequence, in
@@ -70,7 +71,8 @@ enum {
 
 /* Elements that a rank brings at once. */
 typedef struct treadle_pass_board {
-  uint64_t within, across; /* to the ranks of its stage, to all of the replica */
+  uint64_t within, across; /* to the ranks of its stage, to all; of its group */
+  uint64_t between;        /* to the ranks of its stage in all groups; 0: there is one group */
 } treadle_pass_board;
 
 /* What this rank needs; all ranks use the largest of all. */
@@ -108,7 +110,9 @@ const char *treadle_pass_kernels_used(const treadle_pass *pass);
 /* Its threads, which are free between two calls. */
 treadle_team *treadle_pass_team(const treadle_pass *pass);
 
-/* Takes the rows of a step through all layers. */
+/* Before each run, with several groups: how many rows the groups of the replica have together. Where that is none, there is no run. */
+treadle_status treadle_pass_count_rows(treadle_pass *pass, int64_t rows, int64_t *all_p);
+/* Takes the rows of a step through all layers. A step without rows takes the other groups' through this rank's experts. */
 treadle_status treadle_pass_run(treadle_pass *pass, const treadle_pass_step *step);
 /* The logits of `count` rows of the last step, at most most_logits: which[i] is a row. *logits_p: [count, vocabulary], until the next
  * call. */

@@ -13,7 +13,7 @@
 typedef struct routing {
   treadle_pass *pass;
   int32_t layer;
-  int64_t rows;
+  int64_t first, rows; /* all rows of the step, or, where they are added up, those from `first` on */
 } routing;
 
 static void route_rows(void *context, int32_t index, int32_t count) {
@@ -103,7 +103,8 @@ static treadle_status run_shared(treadle_pass *p, int32_t layer, int64_t rows) {
   treadle_status status = TREADLE_OK;
   if (p->transformer->layer[layer].tensor[TREADLE_ROLE_SHARED_DOWN] < 0) return TREADLE_OK;
   if (w->weight[TREADLE_ROLE_SHARED_SCALE].segment_count) TRY(treadle_pass_product(p, &scale));
-  TRY(treadle_pass_gated(p, &mlp, b->normed, rows, b->sum, rows * p->transformer->hidden));
+  if (!p->ranks.within || p->ranks.speaks[layer].shared)
+    TRY(treadle_pass_gated(p, &mlp, b->normed, rows, b->sum, rows * p->transformer->hidden));
   TRY(treadle_pass_sum(p, mlp.down, mlp.leaves, p->ranks.speaks[layer].shared, rows));
   memcpy(b->shared, b->sum, (size_t)(rows * p->transformer->hidden) * sizeof(float));
 out:
@@ -118,10 +119,10 @@ static void add_slots(void *context, int32_t index, int32_t count) {
   const treadle_pass *p = w->pass;
   const treadle_layer_weights *layer = &p->layers[w->layer];
   int64_t top = p->transformer->routing.top, hidden = p->transformer->hidden,
-          end = w->rows * (index + 1) / count;
+          end = w->first + w->rows * (index + 1) / count;
   bool shared = p->transformer->layer[w->layer].tensor[TREADLE_ROLE_SHARED_DOWN] >= 0,
        scaled = layer->weight[TREADLE_ROLE_SHARED_SCALE].segment_count > 0;
-  for (int64_t row = w->rows * index / count; row < end; row++) {
+  for (int64_t row = w->first + w->rows * index / count; row < end; row++) {
     float *sum = p->buffers.normed + row * hidden; /* which nobody reads any more */
     memset(sum, 0, (size_t)hidden * sizeof(float));
     for (int64_t place = row * top; place < (row + 1) * top; place++) {
@@ -136,16 +137,24 @@ static void add_slots(void *context, int32_t index, int32_t count) {
   }
 }
 
+void treadle_pass_add_slots(treadle_pass *pass, int32_t layer, int64_t first, int64_t rows) {
+  routing w = {.pass = pass, .layer = layer, .first = first, .rows = rows};
+  treadle_team_run(pass->team, add_slots, &w);
+}
+
 treadle_status treadle_pass_experts(treadle_pass *pass, int32_t layer, int64_t rows) {
-  routing w = {.pass = pass, .layer = layer, .rows = rows};
   treadle_status status;
   TRY(route(pass, layer, rows));
   TRY(run_shared(pass, layer, rows));
+  if (pass->ranks.groups.set) {
+    TRY(treadle_pass_run_groups(pass, layer));
+    goto out;
+  }
   for (int32_t e = 0; e < pass->transformer->routing.experts; e++)
     if (pass->ranks.within ? pass->ranks.brings[e] : pass->layers[layer].expert_down[e].segment_count > 0)
       TRY(run_expert(pass, layer, e, rows));
   TRY(treadle_pass_bring_experts(pass, rows));
-  treadle_team_run(pass->team, add_slots, &w);
+  treadle_pass_add_slots(pass, layer, 0, rows);
 out:
   return status;
 }

@@ -87,7 +87,9 @@ static treadle_status measure_layer(treadle_pass *p, int32_t number) {
     TRY(measure_heads(p, d->latent_dim));
   }
   if (w->expert_down) b->wide_columns = treadle_larger(b->wide_columns, d->routing.experts);
+  int64_t held = 0;
   for (int64_t e = 0; w->expert_down && e < d->routing.experts; e++) {
+    held += w->expert_down[e].segment_count > 0;
     TRY(measure_product(p, &w->expert_gate[e], 1, rows));
     TRY(measure_product(p, &w->expert_down[e], p->expert_leaves, rows));
     b->expert_nodes =
@@ -96,6 +98,7 @@ static treadle_status measure_layer(treadle_pass *p, int32_t number) {
     b->wide_columns = treadle_larger(b->wide_columns, 2 * w->expert_down[e].column_count);
     b->middle_columns = treadle_larger(b->middle_columns, w->expert_down[e].column_count);
   }
+  b->held = treadle_larger(b->held, held);
 out:
   return status;
 }
@@ -141,7 +144,10 @@ void treadle_pass_place(treadle_pass *p, void *at) {
   if (d->routing.experts) {
     b->slots = take(&m, rows * d->routing.top * d->hidden, sizeof(float));
     b->gathered = take(&m, rows * d->hidden, sizeof(float));
-    b->places = take(&m, rows, sizeof *b->places);
+    const bool groups = p->replica->group_count > 1;
+    b->places = take(&m, groups ? rows * d->routing.top : rows, sizeof *b->places);
+    b->brought = groups ? take(&m, rows, sizeof(*b->brought)) : NULL;
+    b->turns = groups ? take(&m, rows * d->routing.top, sizeof *b->turns) : NULL;
     b->scores = take(&m, p->options.threads * 3 * d->routing.experts, sizeof(float));
     b->shared = take(&m, rows * d->hidden, sizeof(float));
     b->shared_scale = take(&m, rows, sizeof(float));
