@@ -32,18 +32,37 @@ typedef struct plan {
   int fails;                   /* the rank that stops, or has other rows */
 } plan;
 
-static treadle_status open_machine(machine *m, treadle_group *group, const plan *p) {
-  const machine_spec spec = {
-      .folder = p->folder,
-      .layout = p->layout,
-      .group = group,
-      .options = {.threads = 1, .kv_bytes = 1 << 20, .max_batch = 3, .prefill_chunk = 8, .max_len = 512}};
-  return machine_open(m, &spec);
-}
-
 static treadle_batch *draw(void) {
   treadle_random random = {1};
   return prompts_draw(&random, ROWS, true);
+}
+
+static treadle_generator_options options_of(void) {
+  return (treadle_generator_options){.struct_size = sizeof(treadle_generator_options),
+                                     .threads = 1,
+                                     .kv_bytes = 1 << 20,
+                                     .max_batch = 3,
+                                     .prefill_chunk = 8,
+                                     .max_len = 512};
+}
+
+static treadle_status open_machine(machine *m, treadle_group *group, const plan *p) {
+  const machine_spec spec = {
+      .folder = p->folder, .layout = p->layout, .group = group, .options = options_of()};
+  return machine_open(m, &spec);
+}
+
+/* The memory that was foretold. */
+static int compare_memory(const machine *m, treadle_group *group) {
+  const treadle_generator_options options = options_of();
+  treadle_generator_memory by_rank[8] = {{0}};
+  treadle_generator_info info = TREADLE_INIT(treadle_generator_info);
+  RANK_OK(treadle_generator_foresee(m->layout, &options, by_rank));
+  const treadle_generator_memory *mine = &by_rank[treadle_group_rank(group)];
+  RANK_OK(treadle_generator_get_info(m->engine, &info));
+  RANK_TRUE(mine->work == info.work_bytes + info.packed_bytes && mine->kv_block == info.kv_block_bytes);
+  RANK_TRUE(mine->board == treadle_generator_outside_bytes(m->engine));
+  return 0;
 }
 
 /* The rows of this rank's group. */
@@ -64,6 +83,7 @@ static int run_halves(treadle_group *group, void *context) {
   const plan *p = context;
   machine m;
   RANK_OK(open_machine(&m, group, p));
+  if (compare_memory(&m, group)) return 1;
   for (int again = 0; again < 2; again++) {
     treadle_batch *own, *out;
     int64_t first;
