@@ -809,7 +809,8 @@ static void make_engine(caller *c) {
                                              .block_tokens = ONE_OF(c, counts),
                                              .prefix_cache = (treadle_choice)below(c, 3),
                                              .kv_bytes = ONE_OF(c, memories),
-                                             .max_len = ONE_OF(c, lengths)};
+                                             .max_len = ONE_OF(c, lengths),
+                                             .experts = below(c, 8) == 0};
   treadle_generator *made = NULL;
   SAID(treadle_generator_create(often(c) ? NULL : c->o.second, layout(c), &options, OR_NULL(c, &made)));
   CALL(treadle_generator_destroy(made));

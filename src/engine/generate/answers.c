@@ -82,6 +82,20 @@ static void add_finish(treadle_builder *builder, const treadle_sample *sample) {
     treadle_builder_add(builder, "null");
 }
 
+/* [[[expert, ..] of a layer, ..] of a token, ..] */
+static void add_experts(treadle_builder *builder, const treadle_sample *sample) {
+  const size_t count = sample->expert_bytes / 2, top = (size_t)sample->expert_top,
+               each = top * (size_t)sample->expert_layers;
+  treadle_builder_add(builder, ", \"experts\": [");
+  for (size_t i = 0; i < count; i++) {
+    if (i) treadle_builder_add(builder, ", ");
+    treadle_builder_add(builder, "%s%s%d%s%s", i % each == 0 ? "[" : "", i % top == 0 ? "[" : "",
+                        sample->experts[2 * i] + 256 * sample->experts[2 * i + 1],
+                        i % top == top - 1 ? "]" : "", i % each == each - 1 ? "]" : "");
+  }
+  treadle_builder_add(builder, "]");
+}
+
 void treadle_answer_add(treadle_builder *builder, const treadle_request_id *id,
                         const treadle_sample *sample, int64_t version) {
   const treadle_sample_spec *spec = &sample->spec;
@@ -103,6 +117,7 @@ void treadle_answer_add(treadle_builder *builder, const treadle_request_id *id,
   else
     treadle_builder_add(builder, ", \"top_logprobs\": null");
   add_finish(builder, sample);
+  if (sample->experts) add_experts(builder, sample);
   treadle_builder_add(builder, ", \"version\": %" PRId64 "}\n", version);
 }
 

@@ -10,7 +10,8 @@
 #include "generate/sample.h"
 
 /* {"id": .., "index": .., "prompt_token_ids": [..], "token_ids": [..], "text": "..", "logprobs": [..], "top_logprobs": [[[id, logprob],
- * ..], ..] or null, "finish_reason": .., "stop_reason": .., "version": ..} and a newline. Memory that is out: builder->failed. */
+ * ..], ..] or null, "finish_reason": .., "stop_reason": .., "version": ..} and a newline; where experts are recorded, "experts": [[[..], ..],
+ * ..], too: of each token, in each layer. Memory that is out: builder->failed. */
 void treadle_answer_add(treadle_builder *builder, const treadle_request_id *id,
                         const treadle_sample *sample, int64_t version);
 /* A text that was scored. */

@@ -3,6 +3,7 @@
  * ended. */
 #include "generate/generate_call.h"
 
+#include "base/alloc.h"
 #include "base/argument.h"
 #include "generate/collect.h"
 
@@ -53,6 +54,21 @@ out:
   return status;
 }
 
+/* The experts of all its tokens but the last one, which was not computed: where they are recorded. */
+static treadle_status take_experts(const generating *g, job *j) {
+  const int64_t each = treadle_pass_record_bytes(g->engine->pass),
+                tokens = (int64_t)j->sequence.tokens.count - 1;
+  if (!each) return TREADLE_OK;
+  j->sample.expert_top = g->engine->transformer->routing.top;
+  j->sample.expert_layers = each / 2 / j->sample.expert_top;
+  j->sample.expert_bytes = (size_t)(tokens * each);
+  j->sample.experts = treadle_alloc_array((size_t)tokens, (size_t)each);
+  if (!j->sample.experts)
+    return treadle_fail(TREADLE_NO_MEMORY, "no memory for the experts of %lld tokens", (long long)tokens);
+  treadle_pass_read_record(g->engine->pass, j->sequence.table.items, tokens, j->sample.experts);
+  return TREADLE_OK;
+}
+
 static void end_job(generating *g, job *j) {
   treadle_sample_text_release(&j->text);
   treadle_schedule_end(&g->schedule, &j->sequence);
@@ -86,6 +102,7 @@ static treadle_status take_token(generating *g, job *j, const treadle_token_row 
   g->figures.new_tokens++;
   TRY(treadle_sample_text_take(&j->text, &j->sample));
   if (g->options.text) TRY(tell(g, j));
+  if (j->sample.finish) TRY(take_experts(g, j));
   if (j->sample.finish) end_job(g, j);
 out:
   return status;

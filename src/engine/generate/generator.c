@@ -96,6 +96,9 @@ static treadle_status fill(treadle_generator *e, const treadle_generator_options
   pass.most_logits = e->max_batch;
   pass.block_tokens = o->block_tokens ? o->block_tokens : BLOCK_TOKENS;
   pass.most_positions = e->most_tokens;
+  pass.records = o->experts;
+  if (o->experts && !e->transformer->routing.experts)
+    REFUSE("%s: the model has no experts to record", e->layout->model->path);
   TRY(treadle_pass_create(e->transformer, e->layout, &e->replica, rank, &pass, &e->pass));
 out:
   return status;

@@ -99,6 +99,7 @@ treadle_status treadle_pass_layer(treadle_pass *p, int32_t number, const treadle
     TRY(treadle_pass_experts(p, number, step->rows));
   else
     TRY(treadle_pass_mlp(p, number, step->rows));
+  treadle_pass_record(p, number, step);
 out:
   return status;
 }
@@ -126,6 +127,7 @@ treadle_status treadle_pass_run(treadle_pass *pass, const treadle_pass_step *ste
       TRY(treadle_pass_layer(pass, l, step));
     if (c + 1 < pass->replica->chunk_count) TRY(treadle_pass_hand_over(pass, c, step->rows));
   }
+  TRY(treadle_pass_share_record(pass, step));
 out:
   treadle_pass_tell(pass, status);
   return status;

@@ -27,6 +27,7 @@ typedef struct treadle_pass_options {
   int64_t most_logits;    /* of one call of treadle_pass_logits */
   int32_t block_tokens;   /* of the cache */
   int64_t most_positions; /* of a sequence */
+  bool records;           /* the experts that tokens choose, in the blocks of the cache */
 } treadle_pass_options;
 
 /* Rows of one sequence that follow each other: `rows` rows of the step, the first at `position`. Keys and values of token t lie in block
@@ -98,7 +99,14 @@ typedef struct treadle_pass_windows {
 /* From now on, until the next bind. Refused: memory of another device than the host. */
 treadle_status treadle_pass_bind(treadle_pass *pass, const treadle_pass_windows *windows);
 
-/* Bytes of a block of the cache on this rank; of activations; of copies of weights that are laid out anew. */
+/* Where a pass records: bytes of a token's experts, little-endian uint16 [layers with experts, top], ascending by layer; 0: nothing is
+ * recorded. */
+int64_t treadle_pass_record_bytes(const treadle_pass *pass);
+/* Those of the first `count` tokens of a sequence, which are computed, one behind the other. */
+void treadle_pass_read_record(const treadle_pass *pass, const int32_t *table, int64_t count,
+                              unsigned char *to);
+
+/* Bytes of a block of the cache on this rank, with what it records of the tokens; of activations; of copies of weights that are laid out anew. */
 size_t treadle_pass_block_bytes(const treadle_pass *pass);
 size_t treadle_pass_work_bytes(const treadle_pass *pass);
 size_t treadle_pass_packed_bytes(const treadle_pass *pass);

@@ -195,7 +195,9 @@ void treadle_pass_measure_board(const treadle_pass *pass, treadle_pass_board *bo
   }
   if (!is_alone(pass, ~(treadle_rank_bits)0))
     board_p->across = treadle_larger(pass->options.most_logits * pass->head.row_count,
-                                     pass->replica->chunk_count > 1 ? rows * hidden : 0);
+                                     pass->replica->chunk_count > 1
+                                         ? treadle_larger(rows * hidden, treadle_pass_measure_record(pass))
+                                         : 0);
   if (grouped) board_p->between = treadle_pass_measure_groups(pass);
 }
 

@@ -12,6 +12,7 @@
  *   pass_mlp.c        the MLP
  *   pass_experts.c    experts
  *   pass_groups.c     experts of ranks whose groups have other rows
+ *   pass_record.c     the experts that tokens chose, kept in the cache
  *   pass_ranks.c      the ranks that compute together, and what each of them brings
  *   pass_parallel.c   what they bring together
  *   pass_memory.c     activations */
@@ -359,6 +360,17 @@ int64_t treadle_pass_measure_groups(const treadle_pass *pass);
 treadle_status treadle_pass_run_groups(treadle_pass *pass, int32_t layer);
 /* treadle_pass_expert_slot, of several groups. */
 const float *treadle_pass_group_slot(const treadle_pass *pass, int32_t expert, int64_t place, float *own);
+
+/* ---- pass_record.c ---- */
+
+/* Notes the experts of a layer, of a step's rows, which are routed. */
+void treadle_pass_record(treadle_pass *pass, int32_t layer, const treadle_pass_step *step);
+/* Then, of all layers: the ranks of each stage bring theirs to those of the others. */
+treadle_status treadle_pass_share_record(treadle_pass *pass, const treadle_pass_step *step);
+/* Elements that a rank brings at once. */
+int64_t treadle_pass_measure_record(const treadle_pass *pass);
+/* Of a block of the cache: bytes behind keys and values. */
+int64_t treadle_pass_record_room(const treadle_pass *pass);
 
 /* ---- pass_memory.c ---- */
 

@@ -121,6 +121,7 @@ static cell make_cell(matrix *m, const char *layout, int ranks, treadle_generato
   if (!options.kv_bytes) options.kv_bytes = 4 << 20;
   if (!options.threads) options.threads = 1;
   options.kernels = m->kernel;
+  options.experts = m->subject->experts; /* they are part of the answers */
   return (cell){.folder = m->folder, .layout = m->layout, .ranks = ranks, .options = options};
 }
 

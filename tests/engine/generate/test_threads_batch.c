@@ -1,5 +1,5 @@
 /* Generating for batches over threads: ranks of a group give equal batches and get its answers; groups and replicas have rows of their own,
- * or none, and all wait for the last one. Answers have the bits of one rank. */
+ * or none, and all wait for the last one. Answers have the bits of one rank, and the experts that it records. */
 /* ctest: label=threads timeout=300 */
 #include "test.h"
 
@@ -8,9 +8,9 @@
 #include "generate/prompts.h"
 #include "group/ranks.h"
 
-#define DENSE   TREADLE_SOURCE_DIR "/tests/golden/models/qwen2-tied"
-#define EXPERTS TREADLE_SOURCE_DIR "/tests/golden/models/qwen2moe"
-#define LATENT  TREADLE_SOURCE_DIR "/tests/golden/models/dsv3-yarn"
+static const char dense[] = TREADLE_SOURCE_DIR "/tests/golden/models/qwen2-tied",
+                  experts[] = TREADLE_SOURCE_DIR "/tests/golden/models/qwen2moe",
+                  latent[] = TREADLE_SOURCE_DIR "/tests/golden/models/dsv3-yarn";
 
 enum { ROWS = 7, ANSWERS = 2 };
 
@@ -37,24 +37,25 @@ static treadle_batch *draw(void) {
   return prompts_draw(&random, ROWS, true);
 }
 
-static treadle_generator_options options_of(void) {
+static treadle_generator_options options_of(const plan *p) {
   return (treadle_generator_options){.struct_size = sizeof(treadle_generator_options),
                                      .threads = 1,
                                      .kv_bytes = 1 << 20,
                                      .max_batch = 3,
                                      .prefill_chunk = 8,
-                                     .max_len = 512};
+                                     .max_len = 512,
+                                     .experts = p->folder != dense};
 }
 
 static treadle_status open_machine(machine *m, treadle_group *group, const plan *p) {
   const machine_spec spec = {
-      .folder = p->folder, .layout = p->layout, .group = group, .options = options_of()};
+      .folder = p->folder, .layout = p->layout, .group = group, .options = options_of(p)};
   return machine_open(m, &spec);
 }
 
 /* The memory that was foretold. */
-static int compare_memory(const machine *m, treadle_group *group) {
-  const treadle_generator_options options = options_of();
+static int compare_memory(const plan *p, const machine *m, treadle_group *group) {
+  const treadle_generator_options options = options_of(p);
   treadle_generator_memory by_rank[8] = {{0}};
   treadle_generator_info info = TREADLE_INIT(treadle_generator_info);
   RANK_OK(treadle_generator_foresee(m->layout, &options, by_rank));
@@ -83,7 +84,7 @@ static int run_halves(treadle_group *group, void *context) {
   const plan *p = context;
   machine m;
   RANK_OK(open_machine(&m, group, p));
-  if (compare_memory(&m, group)) return 1;
+  if (compare_memory(p, &m, group)) return 1;
   for (int again = 0; again < 2; again++) {
     treadle_batch *own, *out;
     int64_t first;
@@ -114,22 +115,22 @@ static treadle_batch *answer_alone(const char *folder) {
 static void test_bits(void **state) {
   (void)state;
   static const plan plans[] = {
-      {DENSE, "vllm:tp=2", .ranks = 2, .first_rows = ROWS},
-      {DENSE, "vllm:tp=1,pp=2", .ranks = 2, .first_rows = ROWS},
-      {DENSE, "vllm:tp=1", .ranks = 2, .first_rows = 3},
-      {DENSE, "vllm:tp=1", .ranks = 2, .first_rows = 0},
-      {DENSE, "vllm:tp=1", .ranks = 2, .first_rows = ROWS},
-      {DENSE, "vllm:tp=2", .ranks = 4, .first_rows = 5},
-      {DENSE, "vllm:tp=2", .ranks = 4, .first_rows = 0},
-      {DENSE, "megatron:tp=2", .ranks = 4, .first_rows = 1},
-      {EXPERTS, "vllm:dp=2,ep=on", .ranks = 2, .first_rows = 3},
-      {EXPERTS, "vllm:dp=2,ep=on", .ranks = 2, .first_rows = 0},
-      {EXPERTS, "vllm:tp=2,dp=2,ep=on", .ranks = 4, .first_rows = ROWS},
-      {EXPERTS, "vllm:dp=2,ep=on", .ranks = 4, .first_rows = 1}, /* two replicas of two groups */
-      {EXPERTS, "vllm:pp=2,dp=2,ep=on", .ranks = 4, .first_rows = 2},
-      {EXPERTS, "megatron:tp=2,ep=4,etp=1", .ranks = 4, .first_rows = 5},
-      {LATENT, "vllm:dp=4,ep=on", .ranks = 4, .first_rows = 4}, /* two groups have none */
-      {LATENT, "vllm:tp=2,dp=4,ep=on", .ranks = 8, .first_rows = 4},
+      {dense, "vllm:tp=2", .ranks = 2, .first_rows = ROWS},
+      {dense, "vllm:tp=1,pp=2", .ranks = 2, .first_rows = ROWS},
+      {dense, "vllm:tp=1", .ranks = 2, .first_rows = 3},
+      {dense, "vllm:tp=1", .ranks = 2, .first_rows = 0},
+      {dense, "vllm:tp=1", .ranks = 2, .first_rows = ROWS},
+      {dense, "vllm:tp=2", .ranks = 4, .first_rows = 5},
+      {dense, "vllm:tp=2", .ranks = 4, .first_rows = 0},
+      {dense, "megatron:tp=2", .ranks = 4, .first_rows = 1},
+      {experts, "vllm:dp=2,ep=on", .ranks = 2, .first_rows = 3},
+      {experts, "vllm:dp=2,ep=on", .ranks = 2, .first_rows = 0},
+      {experts, "vllm:tp=2,dp=2,ep=on", .ranks = 4, .first_rows = ROWS},
+      {experts, "vllm:dp=2,ep=on", .ranks = 4, .first_rows = 1}, /* two replicas of two groups */
+      {experts, "vllm:pp=2,dp=2,ep=on", .ranks = 4, .first_rows = 2},
+      {experts, "megatron:tp=2,ep=4,etp=1", .ranks = 4, .first_rows = 5},
+      {latent, "vllm:dp=4,ep=on", .ranks = 4, .first_rows = 4}, /* two groups have none */
+      {latent, "vllm:tp=2,dp=4,ep=on", .ranks = 8, .first_rows = 4},
   };
   treadle_batch *wanted = NULL;
   for (size_t i = 0; i < TEST_COUNT(plans); i++) {
@@ -161,7 +162,7 @@ static int run_none(treadle_group *group, void *context) {
 
 static void test_no_rows(void **state) {
   (void)state;
-  plan plans[] = {{DENSE, "vllm:tp=1", .ranks = 2}, {EXPERTS, "vllm:dp=2,ep=on", .ranks = 2}};
+  plan plans[] = {{dense, "vllm:tp=1", .ranks = 2}, {experts, "vllm:dp=2,ep=on", .ranks = 2}};
   for (size_t i = 0; i < TEST_COUNT(plans); i++) ranks_as_threads(2, 60, 0, run_none, &plans[i]);
 }
 
@@ -242,12 +243,12 @@ static int run_stopped(treadle_group *group, void *context) {
 static void test_failures(void **state) {
   (void)state;
   static const plan plans[] = {
-      {DENSE, "vllm:tp=2", .ranks = 2, .first_rows = ROWS, .fails = 1},
-      {DENSE, "vllm:tp=1", .ranks = 2, .first_rows = ROWS, .fails = 0},
-      {DENSE, "vllm:tp=1", .ranks = 2, .first_rows = 2, .fails = 1},
-      {DENSE, "vllm:tp=2", .ranks = 4, .first_rows = 0, .fails = 3},
-      {EXPERTS, "vllm:dp=2,ep=on", .ranks = 2, .first_rows = ROWS, .fails = 1},
-      {EXPERTS, "vllm:tp=2,dp=2,ep=on", .ranks = 4, .first_rows = 3, .fails = 2},
+      {dense, "vllm:tp=2", .ranks = 2, .first_rows = ROWS, .fails = 1},
+      {dense, "vllm:tp=1", .ranks = 2, .first_rows = ROWS, .fails = 0},
+      {dense, "vllm:tp=1", .ranks = 2, .first_rows = 2, .fails = 1},
+      {dense, "vllm:tp=2", .ranks = 4, .first_rows = 0, .fails = 3},
+      {experts, "vllm:dp=2,ep=on", .ranks = 2, .first_rows = ROWS, .fails = 1},
+      {experts, "vllm:tp=2,dp=2,ep=on", .ranks = 4, .first_rows = 3, .fails = 2},
   };
   for (size_t i = 0; i < TEST_COUNT(plans); i++) {
     plan p = plans[i];
