@@ -179,6 +179,22 @@ out:
   return status;
 }
 
+/* Those of all its tokens but the last one, where experts are recorded. */
+static treadle_status tell_experts(const scoring *s, size_t text) {
+  const int64_t each = treadle_pass_record_bytes(s->engine->pass),
+                tokens = (int64_t)s->texts[text].count - 1;
+  unsigned char *experts;
+  treadle_status status;
+  if (!each) return TREADLE_OK;
+  experts = treadle_alloc_array((size_t)tokens, (size_t)each);
+  if (!experts)
+    return treadle_fail(TREADLE_NO_MEMORY, "no memory for the experts of %lld tokens", (long long)tokens);
+  treadle_pass_read_record(s->engine->pass, s->states[text].table, tokens, experts);
+  status = s->options.experts(s->options.context, text, experts, (size_t)(tokens * each));
+  treadle_free(experts);
+  return status;
+}
+
 /* Logits of all rows, a few at a time; those of the last row of a text are only for who asks for logits. */
 static treadle_status read_step(scoring *s) {
   treadle_generator *e = s->engine;
@@ -199,6 +215,7 @@ static treadle_status read_step(scoring *s) {
     for (int64_t i = 0; i < count; i++) TRY(take_logits(s, s->which[i], &s->rows[i]));
   }
   for (; s->ended < s->at; s->ended++) {
+    if (s->options.experts) TRY(tell_experts(s, s->ended));
     if (s->options.done) TRY(s->options.done(s->options.context, s->ended, s->states[s->ended].logprobs));
     end_text(s, s->ended);
   }

@@ -2,6 +2,7 @@
  * biases are set so that each layer has a choice of its own, which is known. */
 #include "test.h"
 
+#include "base/status.h"
 #include "generate/machine.h"
 #include "generate/prompts.h"
 
@@ -85,6 +86,52 @@ static void test_known_choice(void **state) {
   machine_close(&m);
 }
 
+/* ---- Scoring ---- */
+
+typedef struct heard {
+  const treadle_batch *answers;
+  int64_t texts;
+} heard;
+
+/* Text t is the answer of row t, behind its prompt. */
+static treadle_status hear(void *context, size_t text, const unsigned char *experts, size_t bytes) {
+  heard *h = context;
+  int64_t wanted;
+  const unsigned char *of = experts_of(h->answers, (int64_t)text, &wanted);
+  h->texts++;
+  if ((int64_t)bytes == wanted && memcmp(experts, of, bytes) == 0) return TREADLE_OK;
+  return treadle_fail(TREADLE_DIFFERENT, "text %zu: other experts", text);
+}
+
+static void test_scored(void **state) {
+  (void)state;
+  enum { ROWS = 3, MOST = 64 };
+  const machine_spec spec = spec_of(true);
+  treadle_random random = {6};
+  treadle_batch *prompts = prompts_draw(&random, ROWS, true), *answers;
+  treadle_score_text texts[ROWS * ANSWERS];
+  int32_t ids[ROWS * ANSWERS][MOST];
+  machine m;
+  assert_ok(machine_open(&m, &spec));
+  answers = generate(&m, prompts);
+  for (int64_t row = 0; row < ROWS * ANSWERS; row++) {
+    int64_t before, made;
+    const int32_t *prompt = prompts_ids(prompts, "prompt_ids", row / ANSWERS, &before);
+    const int32_t *answer = prompts_ids(answers, "ids", row, &made);
+    assert_true(before + made <= MOST);
+    memcpy(ids[row], prompt, (size_t)before * sizeof *prompt);
+    memcpy(ids[row] + before, answer, (size_t)made * sizeof *answer);
+    texts[row] = (treadle_score_text){ids[row], (size_t)(before + made)};
+  }
+  heard h = {.answers = answers};
+  const treadle_score_options options = {.struct_size = sizeof options, .experts = hear, .context = &h};
+  assert_ok(treadle_generator_score(m.engine, texts, ROWS * ANSWERS, &options));
+  assert_int_equal(h.texts, ROWS * ANSWERS);
+  treadle_batch_destroy(prompts);
+  treadle_batch_destroy(answers);
+  machine_close(&m);
+}
+
 /* Without being asked, no column and no memory. */
 static void test_off(void **state) {
   (void)state;
@@ -117,7 +164,7 @@ static void test_refused(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_known_choice), cmocka_unit_test(test_off),
-                                     cmocka_unit_test(test_refused)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_known_choice), cmocka_unit_test(test_scored),
+                                     cmocka_unit_test(test_off), cmocka_unit_test(test_refused)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
