@@ -249,13 +249,14 @@ static int starve_batch(treadle_group *group, void *context) {
 
 static void test_no_memory(void **state) {
   (void)state;
-  static plan plans[] = {
-      {DENSE, "vllm:tp=2", 0, 0}, {DENSE, "vllm:tp=1", 0, 0}, {EXPERTS, "vllm:dp=2,ep=on", 0, 0}};
+  static plan plans[] = {{DENSE, "vllm:tp=2", 0, 0}, {DENSE, "vllm:tp=1", 0, 0}},
+              groups = {EXPERTS, "vllm:dp=2,ep=on", 0, 0};
   for (size_t i = 0; i < TEST_COUNT(plans); i++) {
     ranks_as_threads(2, 20, 0, starve_create, &plans[i]);
     ranks_as_threads(2, 20, 0, starve_generate, &plans[i]);
     ranks_as_threads(2, 20, 0, starve_batch, &plans[i]);
   }
+  ranks_as_threads(2, 20, 0, starve_batch, &groups);
 }
 
 int main(void) {
