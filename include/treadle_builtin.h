@@ -219,7 +219,7 @@ typedef struct treadle_score_options {
   const treadle_observer *observer; /* NULL: nobody */
   /* Called for each text before `done`, if the generator records experts: those of all its tokens but the last one,
    * as in the column of treadle_generator_generate. They live until the callback returns. NULL: nobody. */
-  treadle_status (*experts)(void *context, size_t text, const unsigned char *experts, size_t bytes);
+  treadle_status (*experts)(void *context, size_t text, const uint8_t *experts, size_t bytes);
 } treadle_score_options;
 
 /* Scores `count` texts of at least one token each. It checks all of them before it scores the first. If a callback

@@ -69,7 +69,7 @@ static void compare(scoring *s, const treadle_score_line *line, const float *log
 }
 
 /* Of the next text: as its line has them. */
-static treadle_status take_experts(void *context, size_t text, const unsigned char *experts, size_t bytes) {
+static treadle_status take_experts(void *context, size_t text, const uint8_t *experts, size_t bytes) {
   scoring *s = context;
   const size_t top = (size_t)s->engine->transformer->routing.top;
   (void)text;

@@ -94,7 +94,7 @@ typedef struct heard {
 } heard;
 
 /* Text t is the answer of row t, behind its prompt. */
-static treadle_status hear(void *context, size_t text, const unsigned char *experts, size_t bytes) {
+static treadle_status hear(void *context, size_t text, const uint8_t *experts, size_t bytes) {
   heard *h = context;
   int64_t wanted;
   const unsigned char *of = experts_of(h->answers, (int64_t)text, &wanted);
