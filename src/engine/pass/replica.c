@@ -92,10 +92,23 @@ static int64_t first_of(const alike *replicas, const alike *groups, int64_t rank
   return i;
 }
 
+/* Do two ranks of the replica, or more, have each dense part? If not in one replica, then there are no groups in any. */
+static bool has_groups(const treadle_layout *layout, const treadle_replica *r) {
+  uint64_t where[TREADLE_REPLICA_RANKS];
+  for (int i = 0; i < r->rank_count; i++) where[i] = treadle_layout_dense_place(layout, r->ranks[i]);
+  for (int i = 0; i < r->rank_count; i++) {
+    int same = 0;
+    for (int k = 0; k < r->rank_count; k++) same += where[k] == where[i];
+    if (same == 1) return false;
+  }
+  return true;
+}
+
 treadle_status treadle_replica_divide(const treadle_layout *layout, int64_t rank, treadle_replica *r) {
   alike replicas = {0}, groups = {0};
   int64_t first;
   treadle_status status;
+  if (!has_groups(layout, r)) return TREADLE_OK;
   TRY(find_replicas(layout, &replicas));
   TRY(find_groups(layout, &replicas, &groups));
   r->group_count = (int)groups.least;
