@@ -124,13 +124,10 @@ static void test_bits(void **state) {
       {dense, "vllm:tp=2", .ranks = 4, .first_rows = 0},
       {dense, "megatron:tp=2", .ranks = 4, .first_rows = 1},
       {experts, "vllm:dp=2,ep=on", .ranks = 2, .first_rows = 3},
-      {experts, "vllm:dp=2,ep=on", .ranks = 2, .first_rows = 0},
       {experts, "vllm:tp=2,dp=2,ep=on", .ranks = 4, .first_rows = ROWS},
       {experts, "vllm:dp=2,ep=on", .ranks = 4, .first_rows = 1}, /* two replicas of two groups */
       {experts, "vllm:pp=2,dp=2,ep=on", .ranks = 4, .first_rows = 2},
-      {experts, "megatron:tp=2,ep=4,etp=1", .ranks = 4, .first_rows = 5},
       {latent, "vllm:dp=4,ep=on", .ranks = 4, .first_rows = 4}, /* two groups have none */
-      {latent, "vllm:tp=2,dp=4,ep=on", .ranks = 8, .first_rows = 4},
   };
   treadle_batch *wanted = NULL;
   for (size_t i = 0; i < TEST_COUNT(plans); i++) {
