@@ -186,7 +186,7 @@ out:
   return status;
 }
 
-const float *treadle_pass_group_slot(const treadle_pass *p, int32_t expert, int64_t place, float *own) {
+const float *treadle_pass_group_slot(const treadle_pass *p, int32_t expert, int64_t place) {
   const treadle_pass_groups *g = &p->ranks.groups;
   const int64_t hidden = p->transformer->hidden;
   const int64_t turn =
@@ -195,6 +195,7 @@ const float *treadle_pass_group_slot(const treadle_pass *p, int32_t expert, int6
   const int32_t count = p->ranks.expert_node_count[expert];
   treadle_leaf_node tree[TREADLE_LEAVES_MOST];
   const float *values[TREADLE_LEAVES_MOST];
+  float *own = p->buffers.slots + place / p->transformer->routing.top * hidden;
   int64_t others;
   for (int32_t n = 0; n < count; n++) {
     tree[n] = nodes[n].node;

@@ -142,9 +142,9 @@ void treadle_pass_place(treadle_pass *p, void *at) {
     b->latent_found = take(&m, rows * p->heads.count * d->latent_dim, sizeof(float));
   }
   if (d->routing.experts) {
-    b->slots = take(&m, rows * d->routing.top * d->hidden, sizeof(float));
-    b->gathered = take(&m, rows * d->hidden, sizeof(float));
     const bool groups = p->replica->group_count > 1;
+    b->slots = take(&m, rows * (groups ? 1 : d->routing.top) * d->hidden, sizeof(float));
+    b->gathered = take(&m, rows * d->hidden, sizeof(float));
     b->places = take(&m, groups ? rows * d->routing.top : rows, sizeof *b->places);
     b->brought = groups ? take(&m, rows, sizeof(*b->brought)) : NULL;
     b->turns = groups ? take(&m, rows * d->routing.top, sizeof *b->turns) : NULL;

@@ -94,7 +94,7 @@ const float *treadle_pass_expert_slot(const treadle_pass *p, int32_t expert, int
   const treadle_pass_ranks *r = &p->ranks;
   int64_t hidden = p->transformer->hidden, others;
   float *own = p->buffers.slots + place * hidden;
-  if (r->groups.set) return treadle_pass_group_slot(p, expert, place, own);
+  if (r->groups.set) return treadle_pass_group_slot(p, expert, place);
   if (!r->within) return own;
   const treadle_expert_node *nodes = r->expert_nodes[expert];
   int32_t count = r->expert_node_count[expert];

@@ -54,7 +54,7 @@ typedef struct treadle_pass_buffers {
   float *latent_queries;  /* [rows, heads, latent + rope] */
   float *latent_found;    /* [rows, heads, latent] */
   char *scratch;          /* of attention, for each thread */
-  float *slots;           /* [rows, top, hidden]: results of experts, complete */
+  float *slots;           /* [rows, top, hidden]: results of experts; with groups [rows, hidden] */
   int64_t held;           /* experts of a layer, at most */
   float *gathered;        /* [rows, hidden]: rows of one expert */
   int64_t *places;        /* [rows]: their slots; with groups [rows, top], of one expert after the other */
@@ -358,8 +358,8 @@ treadle_status treadle_pass_join_groups(treadle_pass *pass, int32_t stage, const
 int64_t treadle_pass_measure_groups(const treadle_pass *pass);
 /* Of this group's rows, which are routed, and of all others, as often as needed. */
 treadle_status treadle_pass_run_groups(treadle_pass *pass, int32_t layer);
-/* treadle_pass_expert_slot, of several groups. */
-const float *treadle_pass_group_slot(const treadle_pass *pass, int32_t expert, int64_t place, float *own);
+/* treadle_pass_expert_slot, of several groups; until the next one of the same row. */
+const float *treadle_pass_group_slot(const treadle_pass *pass, int32_t expert, int64_t place);
 
 /* ---- pass_record.c ---- */
 
