@@ -147,6 +147,11 @@ typedef struct treadle_trainer_options {
   bool fewer_micro_batches;
   /* Rows go forward only, as those of a reward model do: there is no memory for gradients, and no optimizer. */
   bool forward_only;
+  /* Of models with experts, of each of their routers: the coefficients of the loss that keeps experts evenly loaded,
+   * and of the z loss (0: none); by how much a step moves each bias towards an even load (0: not at all; of sigmoid
+   * scores); and true: routers keep their weights. */
+  double aux_loss_coeff, z_loss_coeff, expert_bias_rate;
+  bool freeze_routers;
 } treadle_trainer_options;
 
 /* How rows go through the layers, and what is wanted of them.
@@ -237,6 +242,9 @@ typedef struct treadle_loss {
   /* Of "value": vf_loss is weighted as the loss. vf_clipfrac is the share of tokens whose clipped square is the larger
    * one, and vpred_mean the mean of v over tokens. */
   double vf_loss, vf_clipfrac, vpred_mean;
+  /* Of models with experts, where gradients were made: the losses of routers, which `loss` does not include; and of the
+   * layer where they are farthest from it, how often the most and the least loaded expert was chosen, over the mean. */
+  double aux_loss, expert_load_max, expert_load_min;
 } treadle_loss;
 
 typedef struct treadle_optimizer_step {

@@ -173,6 +173,5 @@ const char *treadle_family_not_trained(const treadle_family *family) {
   const treadle_forward_section *section = family->forward;
   if (!section) return treadle_family_not_generated(family);
   const char *attention = section->facts[TREADLE_FACT_ATTENTION];
-  if (attention && strcmp(attention, "mla") == 0) return "latent attention";
-  return section->roles[TREADLE_ROLE_ROUTER].text ? "experts" : NULL;
+  return attention && strcmp(attention, "mla") == 0 ? "latent attention" : NULL;
 }

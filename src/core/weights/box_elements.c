@@ -15,3 +15,10 @@ treadle_elements treadle_elements_of(const treadle_tensor *tensor, const int64_t
   }
   return e;
 }
+
+treadle_elements treadle_elements_of_whole(const treadle_tensor *tensor, const int64_t *start,
+                                           const int64_t *size, int64_t offset, const int64_t *stride) {
+  treadle_elements e = treadle_elements_of(tensor, start, size, offset, stride);
+  if (tensor->by_expert) e.index += start[0] * e.weight[0];
+  return e;
+}

@@ -9,5 +9,8 @@
  * the elements are called, and their type, is the caller's to say. */
 treadle_elements treadle_elements_of(const treadle_tensor *tensor, const int64_t *start,
                                      const int64_t *size, int64_t offset, const int64_t *stride);
+/* The same, with indices of a stack of experts that go on from one expert to the next. */
+treadle_elements treadle_elements_of_whole(const treadle_tensor *tensor, const int64_t *start,
+                                           const int64_t *size, int64_t offset, const int64_t *stride);
 
 #endif

@@ -44,6 +44,8 @@ typedef struct treadle_row_back_ops {
   void (*policy)(float *logits, int64_t count, const treadle_policy_row *row);
   /* h: the sum of p * (lse - x), by lanes as in nn/rows.h. */
   double (*entropy)(const float *logits, int64_t count, float lse, float temperature);
+  /* The sum of a * b, by lanes as in nn/rows.h. */
+  float (*sum_products)(const float *a, const float *b, int64_t count);
 } treadle_row_back_ops;
 
 /* As for treadle_row_ops. */

@@ -91,7 +91,14 @@ LANES_CODE static double entropy(const float *logits, int64_t count, float lse, 
   return (double)lanes_sum(sum);
 }
 
+LANES_CODE static float sum_products(const float *a, const float *b, int64_t count) {
+  lanes sum = lanes_all(0.0f);
+  for (int64_t i = 0; i < count; i += LANES)
+    sum = lanes_add(sum, lanes_mul(load(a + i, count - i), load(b + i, count - i)));
+  return lanes_sum(sum);
+}
+
 #define ROW_BACK_OPS(text, supported)                                                                      \
-  { text, supported, norm, silu, add, loss, policy, entropy }
+  { text, supported, norm, silu, add, loss, policy, entropy, sum_products }
 
 #endif

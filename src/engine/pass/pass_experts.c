@@ -1,6 +1,6 @@
-/* Experts: each token goes to a few of them. The rows of one expert are computed together, as an MLP; each leaves its result in a
- * slot of its token, slots in ascending order of expert number. Then a token's slots are weighted and added in that order, and the
- * shared expert last. Nothing of it depends on which rank has an expert. */
+/* Experts: each token goes to a few of them. The rows of one expert are computed together, as an MLP, in blocks; each leaves its result
+ * in a slot of its token, slots in ascending order of expert number. Then a token's slots are weighted and added in that order, and
+ * the shared expert last. Nothing of it depends on which rank has an expert. */
 #include "pass/pass_steps.h"
 
 #include "nn/exp.h"
@@ -16,12 +16,17 @@ typedef struct routing {
   int64_t first, rows; /* all rows of the step, or, where they are added up, those from `first` on */
 } routing;
 
+treadle_router treadle_pass_router(const treadle_pass *p, int32_t layer) {
+  treadle_router router = p->router;
+  router.bias = p->router_bias ? p->router_bias + layer * p->transformer->routing.experts : NULL;
+  return router;
+}
+
 static void route_rows(void *context, int32_t index, int32_t count) {
   const routing *w = context;
   const treadle_pass *p = w->pass;
   const treadle_transformer_routing *r = &p->transformer->routing;
-  treadle_router router = p->router;
-  router.bias = p->router_bias ? p->router_bias + w->layer * r->experts : NULL;
+  const treadle_router router = treadle_pass_router(p, w->layer);
   float *scores = p->buffers.scores + index * 3 * r->experts;
   int64_t end = w->rows * (index + 1) / count;
   for (int64_t row = w->rows * index / count; row < end; row++)
@@ -29,7 +34,24 @@ static void route_rows(void *context, int32_t index, int32_t count) {
                        p->buffers.routed + row * r->top);
 }
 
-static treadle_status route(treadle_pass *p, int32_t layer, int64_t rows) {
+/* The slots of each expert, ascending. */
+void treadle_pass_list_places(treadle_pass *p, const treadle_routed *routed, int64_t rows) {
+  const treadle_transformer_routing *r = &p->transformer->routing;
+  int64_t *begin = p->buffers.expert_begin, at = 0;
+  memset(begin, 0, (size_t)(r->experts + 1) * sizeof *begin);
+  for (int64_t place = 0; place < rows * r->top; place++) begin[routed[place].expert]++;
+  for (int64_t e = 0; e <= r->experts; e++) {
+    int64_t count = begin[e];
+    begin[e] = at;
+    at += count;
+  }
+  for (int64_t place = 0; place < rows * r->top; place++)
+    p->buffers.places[begin[routed[place].expert]++] = place;
+  memmove(begin + 1, begin, (size_t)r->experts * sizeof *begin); /* each has gone on to the next one's */
+  begin[0] = 0;
+}
+
+treadle_status treadle_pass_route(treadle_pass *p, int32_t layer, int64_t rows) {
   treadle_pass_buffers *b = &p->buffers;
   routing w = {.pass = p, .layer = layer, .rows = rows};
   treadle_product product = {.x = b->normed,
@@ -49,70 +71,148 @@ out:
 
 /* ---- Experts of this rank ----------------------------------------------------------------------------- */
 
-/* The rows that go to an expert: their x side by side in buffers.gathered, and where their results go. */
-static int64_t gather(treadle_pass *p, int32_t expert, int64_t rows) {
-  int64_t top = p->transformer->routing.top, hidden = p->transformer->hidden, found = 0;
-  for (int64_t row = 0; row < rows; row++)
-    for (int64_t slot = 0; slot < top; slot++) {
-      if (p->buffers.routed[row * top + slot].expert != expert) continue;
-      memcpy(p->buffers.gathered + found * hidden, p->buffers.normed + row * hidden,
-             (size_t)hidden * sizeof(float));
-      p->buffers.places[found++] = row * top + slot;
-    }
-  return found;
+typedef struct moving { /* rows of one expert */
+  const treadle_pass *pass;
+  const int64_t *places; /* [count] */
+  int64_t count, rows;   /* rows: of the step */
+  const float *from;
+  float *to;
+  int64_t nodes;
+} moving;
+
+static void gather_rows(void *context, int32_t index, int32_t count) {
+  const moving *w = context;
+  int64_t top = w->pass->transformer->routing.top, hidden = w->pass->transformer->hidden,
+          end = w->count * (index + 1) / count;
+  for (int64_t i = w->count * index / count; i < end; i++)
+    memcpy(w->to + i * hidden, w->from + w->places[i] / top * hidden, (size_t)hidden * sizeof *w->to);
 }
 
-static treadle_status run_expert(treadle_pass *p, int32_t layer, int32_t expert, int64_t rows) {
+void treadle_pass_gather_places(const treadle_pass *p, const int64_t *places, int64_t count,
+                                const float *from, float *to) {
+  moving w = {.pass = p, .places = places, .count = count, .from = from, .to = to};
+  treadle_pass_share(p, gather_rows, &w, count * p->transformer->hidden);
+}
+
+static void scatter_rows(void *context, int32_t index, int32_t count) {
+  const moving *w = context;
+  int64_t hidden = w->pass->transformer->hidden, all = w->rows * w->pass->transformer->routing.top;
+  int64_t end = w->count * (index + 1) / count;
+  for (int64_t n = 0; n < w->nodes; n++)
+    for (int64_t i = w->count * index / count; i < end; i++)
+      memcpy(w->to + (n * all + w->places[i]) * hidden, w->from + (n * w->count + i) * hidden,
+             (size_t)hidden * sizeof *w->to);
+}
+
+void treadle_pass_scatter_places(const treadle_pass *p, const treadle_expert_rows *rows, const float *from,
+                                 float *to) {
+  moving w = {.pass = p,
+              .places = rows->places,
+              .count = rows->count,
+              .rows = rows->of,
+              .from = from,
+              .to = to,
+              .nodes = rows->nodes};
+  treadle_pass_share(p, scatter_rows, &w, rows->count * p->transformer->hidden);
+}
+
+treadle_gated treadle_pass_expert_of(const treadle_pass *p, int32_t layer, int32_t expert) {
   const treadle_layer_weights *w = &p->layers[layer];
-  int64_t hidden = p->transformer->hidden, places = rows * p->transformer->routing.top,
-          found = gather(p, expert, rows);
-  treadle_gated mlp = {.gate = &w->expert_gate[expert],
-                       .up = &w->expert_up[expert],
-                       .down = &w->expert_down[expert],
-                       .leaves = p->expert_leaves};
-  float *room = treadle_pass_expert_room(p);
-  int32_t nodes = treadle_leaf_nodes(treadle_pass_leaves(mlp.down, mlp.leaves), NULL);
+  return (treadle_gated){.gate = &w->expert_gate[expert],
+                         .up = &w->expert_up[expert],
+                         .down = &w->expert_down[expert],
+                         .leaves = p->expert_leaves};
+}
+
+bool treadle_pass_brings(const treadle_pass *p, int32_t layer, int32_t expert) {
+  return p->ranks.within ? p->ranks.brings[expert] : p->layers[layer].expert_down[expert].segment_count > 0;
+}
+
+treadle_status treadle_pass_each_block(treadle_pass *p, int32_t layer, int64_t rows,
+                                       treadle_expert_work work, void *context) {
+  const int64_t *begin = p->buffers.expert_begin;
+  treadle_status status = TREADLE_OK;
+  for (int32_t e = 0; e < p->transformer->routing.experts; e++) {
+    if (begin[e] == begin[e + 1] || !treadle_pass_brings(p, layer, e)) continue;
+    const treadle_leaf_range leaves =
+        treadle_pass_leaves(&p->layers[layer].expert_down[e], p->expert_leaves);
+    for (int64_t at = begin[e]; at < begin[e + 1]; at += TREADLE_EXPERT_ROWS) {
+      int64_t left = begin[e + 1] - at;
+      const treadle_expert_rows block = {.expert = e,
+                                         .places = p->buffers.places + at,
+                                         .count = left < TREADLE_EXPERT_ROWS ? left : TREADLE_EXPERT_ROWS,
+                                         .of = rows,
+                                         .nodes = treadle_leaf_nodes(leaves, NULL)};
+      TRY(work(context, layer, &block));
+    }
+  }
+out:
+  return status;
+}
+
+static treadle_status run_block(void *context, int32_t layer, const treadle_expert_rows *block) {
+  treadle_pass *p = context;
+  const treadle_gated mlp = treadle_pass_expert_of(p, layer, block->expert);
+  treadle_pass_buffers *b = &p->buffers;
   treadle_status status;
-  if (!found) return TREADLE_OK;
-  TRY(treadle_pass_gated(p, &mlp, p->buffers.gathered, found, p->buffers.sum, found * hidden));
-  for (int32_t n = 0; n < nodes; n++)
-    for (int64_t i = 0; i < found; i++)
-      memcpy(room + (n * places + p->buffers.places[i]) * hidden, p->buffers.sum + (n * found + i) * hidden,
-             (size_t)hidden * sizeof(float));
+  treadle_pass_gather_places(p, block->places, block->count, b->normed, b->gathered);
+  TRY(treadle_pass_gated(p, &mlp, b->gathered, block->count, b->sum,
+                         block->count * p->transformer->hidden));
+  treadle_pass_scatter_places(p, block, b->sum, treadle_pass_expert_room(p));
+out:
+  return status;
+}
+
+/* ---- The shared expert -------------------------------------------------------------------------------- */
+
+treadle_gated treadle_pass_shared_of(const treadle_pass *p, int32_t layer) {
+  const treadle_weight *weight = p->layers[layer].weight;
+  return (treadle_gated){.gate = &weight[TREADLE_ROLE_SHARED_GATE],
+                         .up = &weight[TREADLE_ROLE_SHARED_UP],
+                         .down = &weight[TREADLE_ROLE_SHARED_DOWN],
+                         .leaves = p->shared_leaves};
+}
+
+treadle_status treadle_pass_scale_shared(treadle_pass *p, int32_t layer, int64_t rows) {
+  const treadle_weight *scale = &p->layers[layer].weight[TREADLE_ROLE_SHARED_SCALE];
+  const treadle_product product = {.x = p->buffers.normed,
+                                   .rows = rows,
+                                   .stride = p->transformer->hidden,
+                                   .leaves = 1,
+                                   .terms = {{scale, 0}},
+                                   .terms_count = 1,
+                                   .y = p->buffers.shared_scale,
+                                   .y_stride = 1};
+  return scale->segment_count ? treadle_pass_product(p, &product) : TREADLE_OK;
+}
+
+treadle_status treadle_pass_sum_shared(treadle_pass *p, int32_t layer, int64_t rows) {
+  treadle_pass_buffers *b = &p->buffers;
+  treadle_status status;
+  TRY(treadle_pass_sum(p, &p->layers[layer].weight[TREADLE_ROLE_SHARED_DOWN], p->shared_leaves,
+                       p->ranks.speaks[layer].shared, rows));
+  memcpy(b->shared, b->sum, (size_t)(rows * p->transformer->hidden) * sizeof(float));
+out:
+  return status;
+}
+
+static treadle_status run_shared(treadle_pass *p, int32_t layer, int64_t rows) {
+  const treadle_gated mlp = treadle_pass_shared_of(p, layer);
+  treadle_pass_buffers *b = &p->buffers;
+  treadle_status status = TREADLE_OK;
+  if (!treadle_transformer_shares(p->transformer, layer)) return TREADLE_OK;
+  TRY(treadle_pass_scale_shared(p, layer, rows));
+  if (!p->ranks.within || p->ranks.speaks[layer].shared)
+    TRY(treadle_pass_gated(p, &mlp, b->normed, rows, b->sum, rows * p->transformer->hidden));
+  TRY(treadle_pass_sum_shared(p, layer, rows));
 out:
   return status;
 }
 
 /* ---- The sum ------------------------------------------------------------------------------------------ */
 
-static treadle_status run_shared(treadle_pass *p, int32_t layer, int64_t rows) {
-  const treadle_layer_weights *w = &p->layers[layer];
-  treadle_pass_buffers *b = &p->buffers;
-  treadle_gated mlp = {.gate = &w->weight[TREADLE_ROLE_SHARED_GATE],
-                       .up = &w->weight[TREADLE_ROLE_SHARED_UP],
-                       .down = &w->weight[TREADLE_ROLE_SHARED_DOWN],
-                       .leaves = p->shared_leaves};
-  treadle_product scale = {.x = b->normed,
-                           .rows = rows,
-                           .stride = p->transformer->hidden,
-                           .leaves = 1,
-                           .terms = {{&w->weight[TREADLE_ROLE_SHARED_SCALE], 0}},
-                           .terms_count = 1,
-                           .y = b->shared_scale,
-                           .y_stride = 1};
-  treadle_status status = TREADLE_OK;
-  if (p->transformer->layer[layer].tensor[TREADLE_ROLE_SHARED_DOWN] < 0) return TREADLE_OK;
-  if (w->weight[TREADLE_ROLE_SHARED_SCALE].segment_count) TRY(treadle_pass_product(p, &scale));
-  if (!p->ranks.within || p->ranks.speaks[layer].shared)
-    TRY(treadle_pass_gated(p, &mlp, b->normed, rows, b->sum, rows * p->transformer->hidden));
-  TRY(treadle_pass_sum(p, mlp.down, mlp.leaves, p->ranks.speaks[layer].shared, rows));
-  memcpy(b->shared, b->sum, (size_t)(rows * p->transformer->hidden) * sizeof(float));
-out:
-  return status;
-}
-
 /* Of the shared expert. An infinite weight of its gate would go unseen. */
-static float scale_of(float logit) { return isfinite(logit) ? treadle_sigmoid(logit) : NAN; }
+float treadle_pass_shared_scale(float logit) { return isfinite(logit) ? treadle_sigmoid(logit) : NAN; }
 
 static void add_slots(void *context, int32_t index, int32_t count) {
   const routing *w = context;
@@ -120,19 +220,21 @@ static void add_slots(void *context, int32_t index, int32_t count) {
   const treadle_layer_weights *layer = &p->layers[w->layer];
   int64_t top = p->transformer->routing.top, hidden = p->transformer->hidden,
           end = w->first + w->rows * (index + 1) / count;
-  bool shared = p->transformer->layer[w->layer].tensor[TREADLE_ROLE_SHARED_DOWN] >= 0,
+  const treadle_expert_results results = {.each = hidden, .places = w->rows * top};
+  bool shared = treadle_transformer_shares(p->transformer, w->layer),
        scaled = layer->weight[TREADLE_ROLE_SHARED_SCALE].segment_count > 0;
   for (int64_t row = w->first + w->rows * index / count; row < end; row++) {
     float *sum = p->buffers.normed + row * hidden; /* which nobody reads any more */
     memset(sum, 0, (size_t)hidden * sizeof(float));
     for (int64_t place = row * top; place < (row + 1) * top; place++) {
       const treadle_routed *routed = &p->buffers.routed[place];
-      p->row_ops->add_scaled(sum, treadle_pass_expert_slot(p, routed->expert, place, w->rows * top),
+      p->row_ops->add_scaled(sum, treadle_pass_expert_result(p, &results, routed->expert, place),
                              routed->weight, hidden);
     }
     if (shared)
       p->row_ops->add_scaled(sum, p->buffers.shared + row * hidden,
-                             scaled ? scale_of(p->buffers.shared_scale[row]) : 1.0f, hidden);
+                             scaled ? treadle_pass_shared_scale(p->buffers.shared_scale[row]) : 1.0f,
+                             hidden);
     p->row_ops->add(p->buffers.x + row * hidden, sum, TREADLE_FP32, hidden);
   }
 }
@@ -142,19 +244,22 @@ void treadle_pass_add_slots(treadle_pass *pass, int32_t layer, int64_t first, in
   treadle_team_run(pass->team, add_slots, &w);
 }
 
+treadle_status treadle_pass_run_experts(treadle_pass *p, int32_t layer, int64_t rows) {
+  treadle_status status;
+  if (p->ranks.groups.set) return treadle_pass_run_groups(p, layer);
+  treadle_pass_list_places(p, p->buffers.routed, rows);
+  TRY(treadle_pass_each_block(p, layer, rows, run_block, p));
+  TRY(treadle_pass_bring_experts(p, p->buffers.expert_nodes * rows * p->transformer->routing.top));
+  treadle_pass_add_slots(p, layer, 0, rows);
+out:
+  return status;
+}
+
 treadle_status treadle_pass_experts(treadle_pass *pass, int32_t layer, int64_t rows) {
   treadle_status status;
-  TRY(route(pass, layer, rows));
+  TRY(treadle_pass_route(pass, layer, rows));
   TRY(run_shared(pass, layer, rows));
-  if (pass->ranks.groups.set) {
-    TRY(treadle_pass_run_groups(pass, layer));
-    goto out;
-  }
-  for (int32_t e = 0; e < pass->transformer->routing.experts; e++)
-    if (pass->ranks.within ? pass->ranks.brings[e] : pass->layers[layer].expert_down[e].segment_count > 0)
-      TRY(run_expert(pass, layer, e, rows));
-  TRY(treadle_pass_bring_experts(pass, rows));
-  treadle_pass_add_slots(pass, layer, 0, rows);
+  TRY(treadle_pass_run_experts(pass, layer, rows));
 out:
   return status;
 }

@@ -165,23 +165,23 @@ static void gather_rows(void *context, int32_t index, int32_t count) {
            (size_t)hidden * sizeof(float));
 }
 
-/* Its results lie in the room as the product leaves them, node after node. */
+/* Its results lie in the room as products leave them, node after node. */
 static treadle_status run_expert(treadle_pass *p, int32_t layer, int32_t expert) {
   const treadle_pass_groups *g = &p->ranks.groups;
-  const treadle_layer_weights *w = &p->layers[layer];
-  const treadle_gated mlp = {.gate = &w->expert_gate[expert],
-                             .up = &w->expert_up[expert],
-                             .down = &w->expert_down[expert],
-                             .leaves = p->expert_leaves};
+  const treadle_gated mlp = treadle_pass_expert_of(p, layer, expert);
   const int64_t hidden = p->transformer->hidden, rows = g->chosen[expert];
-  gathering gathered = {.pass = p, .places = p->buffers.places + g->first[expert], .rows = rows};
   int32_t n = 0;
-  treadle_status status;
+  treadle_status status = TREADLE_OK;
   if (!rows) return TREADLE_OK;
   while (p->ranks.expert_nodes[expert][n].member != g->set->index) n++;
-  treadle_pass_share(p, gather_rows, &gathered, rows * hidden);
-  TRY(treadle_pass_gated(p, &mlp, p->buffers.gathered, rows,
-                         treadle_exchange_room(g->exchange) + g->start[expert][n] * hidden, rows * hidden));
+  float *room = treadle_exchange_room(g->exchange) + g->start[expert][n] * hidden;
+  for (int64_t at = 0; at < rows; at += TREADLE_EXPERT_ROWS) {
+    gathering block = {.pass = p,
+                       .places = p->buffers.places + g->first[expert] + at,
+                       .rows = treadle_smaller(rows - at, TREADLE_EXPERT_ROWS)};
+    treadle_pass_share(p, gather_rows, &block, block.rows * hidden);
+    TRY(treadle_pass_gated(p, &mlp, p->buffers.gathered, block.rows, room + at * hidden, rows * hidden));
+  }
 out:
   return status;
 }

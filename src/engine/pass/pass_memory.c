@@ -66,7 +66,7 @@ static treadle_status measure_layer(treadle_pass *p, int32_t number) {
   const treadle_layer_weights *w = &p->layers[number];
   const treadle_transformer *d = p->transformer;
   treadle_pass_buffers *b = &p->buffers;
-  int64_t rows = p->options.most_rows;
+  int64_t rows = p->options.most_rows, block = rows < TREADLE_EXPERT_ROWS ? rows : TREADLE_EXPERT_ROWS;
   treadle_status status = TREADLE_OK;
   if (!w->weight[TREADLE_ROLE_O].segment_count) return TREADLE_OK;
   for (int role = 0; role < TREADLE_ROLES; role++)
@@ -90,8 +90,8 @@ static treadle_status measure_layer(treadle_pass *p, int32_t number) {
   int64_t held = 0;
   for (int64_t e = 0; w->expert_down && e < d->routing.experts; e++) {
     held += w->expert_down[e].segment_count > 0;
-    TRY(measure_product(p, &w->expert_gate[e], 1, rows));
-    TRY(measure_product(p, &w->expert_down[e], p->expert_leaves, rows));
+    TRY(measure_product(p, &w->expert_gate[e], 1, block));
+    TRY(measure_product(p, &w->expert_down[e], p->expert_leaves, block));
     b->expert_nodes =
         treadle_larger(b->expert_nodes,
                        treadle_leaf_nodes(treadle_pass_leaves(&w->expert_down[e], p->expert_leaves), NULL));
@@ -143,11 +143,13 @@ void treadle_pass_place(treadle_pass *p, void *at) {
   }
   if (d->routing.experts) {
     const bool groups = p->replica->group_count > 1;
-    b->slots = take(&m, rows * (groups ? 1 : d->routing.top) * d->hidden, sizeof(float));
-    b->gathered = take(&m, rows * d->hidden, sizeof(float));
-    b->places = take(&m, groups ? rows * d->routing.top : rows, sizeof *b->places);
+    b->slots = take(&m, rows * (groups ? d->hidden : d->routing.top * (d->hidden + 1)), sizeof(float));
+    b->gathered =
+        take(&m, (rows < TREADLE_EXPERT_ROWS ? rows : TREADLE_EXPERT_ROWS) * d->hidden, sizeof(float));
+    b->places = take(&m, rows * d->routing.top, sizeof *b->places);
     b->brought = groups ? take(&m, rows, sizeof(*b->brought)) : NULL;
     b->turns = groups ? take(&m, rows * d->routing.top, sizeof *b->turns) : NULL;
+    b->expert_begin = take(&m, d->routing.experts + 1, sizeof *b->expert_begin);
     b->scores = take(&m, p->options.threads * 3 * d->routing.experts, sizeof(float));
     b->shared = take(&m, rows * d->hidden, sizeof(float));
     b->shared_scale = take(&m, rows, sizeof(float));

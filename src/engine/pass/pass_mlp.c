@@ -43,9 +43,8 @@ out:
   return status;
 }
 
-/* y [nodes, rows, hidden], of buffers.middle. */
-static treadle_status multiply_down(treadle_pass *pass, const treadle_gated *mlp, int64_t rows, float *y,
-                                    int64_t node_stride) {
+treadle_status treadle_pass_multiply_down(treadle_pass *pass, const treadle_gated *mlp, int64_t rows,
+                                          float *y, int64_t node_stride) {
   const treadle_product out = {.x = pass->buffers.middle,
                                .rows = rows,
                                .stride = pass->buffers.middle_columns,
@@ -78,7 +77,7 @@ treadle_status treadle_pass_gated(treadle_pass *pass, const treadle_gated *mlp, 
   } else {
     TRY(treadle_pass_product(pass, &gated));
   }
-  TRY(multiply_down(pass, mlp, rows, y, node_stride));
+  TRY(treadle_pass_multiply_down(pass, mlp, rows, y, node_stride));
 out:
   return status;
 }
@@ -102,7 +101,7 @@ static treadle_status add_down(treadle_pass *pass, int32_t number, int64_t rows)
 treadle_status treadle_pass_down(treadle_pass *pass, int32_t number, int64_t rows) {
   treadle_gated mlp = treadle_pass_mlp_of(pass, number);
   treadle_status status;
-  TRY(multiply_down(pass, &mlp, rows, pass->buffers.sum, rows * pass->transformer->hidden));
+  TRY(treadle_pass_multiply_down(pass, &mlp, rows, pass->buffers.sum, rows * pass->transformer->hidden));
   TRY(add_down(pass, number, rows));
 out:
   return status;

@@ -84,16 +84,15 @@ treadle_status treadle_pass_bring_experts(treadle_pass *p, int64_t rows) {
   treadle_pass_ranks *r = &p->ranks;
   if (!r->within) return TREADLE_OK;
   const treadle_exchange_part part =
-      slot(r->stage->count, r->stage->index, true,
-           p->buffers.expert_nodes * rows * p->transformer->routing.top, p->transformer->hidden);
+      slot(r->stage->count, r->stage->index, true, rows, p->transformer->hidden);
   return treadle_parallel_slots(r->within, &part, "results of experts");
 }
 
-const float *treadle_pass_expert_slot(const treadle_pass *p, int32_t expert, int64_t place,
-                                      int64_t places) {
+const float *treadle_pass_expert_result(const treadle_pass *p, const treadle_expert_results *results,
+                                        int32_t expert, int64_t place) {
   const treadle_pass_ranks *r = &p->ranks;
-  int64_t hidden = p->transformer->hidden, others;
-  float *own = p->buffers.slots + place * hidden;
+  int64_t others;
+  float *own = p->buffers.slots + results->own + place * results->each;
   if (r->groups.set) return treadle_pass_group_slot(p, expert, place);
   if (!r->within) return own;
   const treadle_expert_node *nodes = r->expert_nodes[expert];
@@ -102,10 +101,10 @@ const float *treadle_pass_expert_slot(const treadle_pass *p, int32_t expert, int
   const float *values[TREADLE_LEAVES_MOST];
   for (int32_t n = 0; n < count; n++) {
     tree[n] = nodes[n].node;
-    values[n] = treadle_parallel_slot(r->within, nodes[n].member, &others) +
-                (nodes[n].number * places + place) * hidden;
+    values[n] = treadle_parallel_slot(r->within, nodes[n].member, &others) + results->at +
+                (nodes[n].number * results->places + place) * results->each;
   }
   if (count == 1) return values[0];
-  treadle_leaf_combine((int32_t)p->expert_leaves, tree, values, count, own, hidden);
+  treadle_leaf_combine((int32_t)p->expert_leaves, tree, values, count, own, results->each);
   return own;
 }

@@ -108,6 +108,29 @@ out:
 
 /* ---- Experts ------------------------------------------------------------------------------------------ */
 
+/* Whose results of the part of this rank are used, and whether that is so of all parts. */
+static treadle_status find_source(treadle_pass *p, int32_t tensor, int64_t expert) {
+  treadle_pass_ranks *r = &p->ranks;
+  const treadle_board_set *set = r->groups.set ? r->groups.set : r->stage;
+  const int32_t own = set->index;
+  treadle_weight part, *parts = treadle_arena_alloc_array(&p->arena, (size_t)set->count, sizeof *parts);
+  treadle_status status = TREADLE_OK;
+  if (!parts) return no_memory(p);
+  r->expert_source[expert] = -1;
+  for (int m = 0; m < set->count; m++) {
+    TRY(weight_of(p, set, m, tensor, expert, &part));
+    parts[m] = part;
+    for (int first = 0; part.segment_count && first <= m; first++) {
+      if (!parts[first].segment_count || parts[first].first_column != part.first_column) continue;
+      if (first < m) r->expert_copied[expert] = true;
+      if (m == own) r->expert_source[expert] = first;
+      break;
+    }
+  }
+out:
+  return status;
+}
+
 /* The ranks that bring an expert's leaves, each leaf once, in order. */
 static treadle_status find_expert(treadle_pass *p, int32_t tensor, int64_t expert) {
   treadle_pass_ranks *r = &p->ranks;
@@ -128,6 +151,7 @@ static treadle_status find_expert(treadle_pass *p, int32_t tensor, int64_t exper
                           p->layout->text, (long long)at, (long long)expert);
     treadle_leaf_node own[TREADLE_LEAF_NODES_MAX];
     int32_t more = treadle_leaf_nodes(treadle_pass_leaves(&part, p->expert_leaves), own);
+    p->buffers.expert_nodes = treadle_larger(p->buffers.expert_nodes, more);
     for (int32_t n = 0; n < more; n++)
       nodes[count++] = (treadle_expert_node){.member = m, .number = n, .node = own[n]};
     if (m == set->index) r->brings[expert] = true;
@@ -157,9 +181,14 @@ static treadle_status find_experts(treadle_pass *p) {
   r->brings = treadle_arena_alloc_array(&p->arena, experts, sizeof *r->brings);
   r->expert_nodes = treadle_arena_alloc_array(&p->arena, experts, sizeof *r->expert_nodes);
   r->expert_node_count = treadle_arena_alloc_array(&p->arena, experts, sizeof *r->expert_node_count);
-  if (!r->brings || !r->expert_nodes || !r->expert_node_count) return no_memory(p);
-  for (size_t e = 0; e < experts; e++)
+  r->expert_source = treadle_arena_alloc_array(&p->arena, experts, sizeof *r->expert_source);
+  r->expert_copied = treadle_arena_alloc_array(&p->arena, experts, sizeof *r->expert_copied);
+  if (!r->brings || !r->expert_nodes || !r->expert_node_count || !r->expert_source || !r->expert_copied)
+    return no_memory(p);
+  for (size_t e = 0; e < experts; e++) {
     TRY(find_expert(p, d->layer[l].tensor[TREADLE_ROLE_EXPERT_DOWN], (int64_t)e));
+    TRY(find_source(p, d->layer[l].tensor[TREADLE_ROLE_EXPERT_DOWN], (int64_t)e));
+  }
 out:
   return status;
 }

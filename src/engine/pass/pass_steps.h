@@ -28,7 +28,10 @@
 #include "nn/rows.h"
 #include "pass/pass.h"
 
-enum { TREADLE_PASS_TERMS = 3 /* weights of one product */ };
+enum {
+  TREADLE_PASS_TERMS = 3,   /* weights of one product */
+  TREADLE_EXPERT_ROWS = 512 /* of an expert, that are computed at once */
+};
 #define TREADLE_LATENT_EPS 1e-6f /* of the two norms inside of latent attention, whatever the config's is */
 
 /* What this rank has of a layer. */
@@ -44,20 +47,22 @@ typedef struct treadle_head_span {
 } treadle_head_span;
 
 typedef struct treadle_pass_buffers {
-  float *x;               /* [rows, hidden]: the residual stream */
-  float *normed;          /* [rows, hidden] */
-  float *wide;            /* [rows, wide_columns]: q, k, v; gate, up */
-  float *middle;          /* [rows, middle_columns]: what o or down multiplies */
-  float *sum;             /* [nodes, rows, hidden]: sums of nodes */
-  float *logits;          /* [wanted, vocabulary] */
-  void *packed;           /* x as a kernel reads it */
-  float *latent_queries;  /* [rows, heads, latent + rope] */
-  float *latent_found;    /* [rows, heads, latent] */
-  char *scratch;          /* of attention, for each thread */
-  float *slots;           /* [rows, top, hidden]: results of experts; with groups [rows, hidden] */
+  float *x;              /* [rows, hidden]: the residual stream */
+  float *normed;         /* [rows, hidden] */
+  float *wide;           /* [rows, wide_columns]: q, k, v; gate, up */
+  float *middle;         /* [rows, middle_columns]: what o or down multiplies */
+  float *sum;            /* [nodes, rows, hidden]: sums of nodes */
+  float *logits;         /* [wanted, vocabulary] */
+  void *packed;          /* x as a kernel reads it */
+  float *latent_queries; /* [rows, heads, latent + rope] */
+  float *latent_found;   /* [rows, heads, latent] */
+  char *scratch;         /* of attention, for each thread */
+  float
+      *slots; /* [rows, top, hidden]: results of experts; behind them [rows, top] for backward. With groups [rows, hidden] */
+  float *gathered;        /* [expert rows, hidden]: rows of one expert */
+  int64_t *places;        /* [rows * top]: slots of each expert together, ascending; with groups rows of the round */
+  int64_t *expert_begin;  /* [experts + 1]: where the slots of an expert begin in places */
   int64_t held;           /* experts of a layer, at most */
-  float *gathered;        /* [rows, hidden]: rows of one expert */
-  int64_t *places;        /* [rows]: their slots; with groups [rows, top], of one expert after the other */
   const float **brought;  /* [rows] with groups, of a round: x, then the numbers of its experts */
   int64_t *turns;         /* [rows, top] which one of its expert's rows it is */
   float *scores;          /* [threads, 3, experts] */
@@ -125,6 +130,9 @@ typedef struct treadle_pass_ranks {
   treadle_expert_node *
       *expert_nodes;          /* [experts][expert_node_count] together all leaves, each once, in order */
   int32_t *expert_node_count; /* [experts] */
+  int32_t *
+      expert_source; /* [experts] the member whose results are used of the part that this rank has; -1: it has none */
+  bool *expert_copied; /* [experts] some rank of the stage has a part whose results are another one's */
 } treadle_pass_ranks;
 
 /* A copy of a matrix in the type of the pass: all rows and columns that are here, without gaps. */
@@ -196,6 +204,10 @@ treadle_status treadle_pass_layer(treadle_pass *pass, int32_t layer, const tread
 
 /* The heads that go with a part of o, whose columns they are. */
 treadle_head_span treadle_pass_heads_of(const treadle_transformer *transformer, const treadle_weight *o);
+/* What a rank of a layout has of a layer. */
+treadle_status treadle_layer_weights_find(const treadle_transformer *transformer,
+                                          const treadle_layout *layout, int64_t rank, int32_t layer,
+                                          treadle_arena *arena, treadle_layer_weights *weights);
 /* Finds the weights of all layers that the rank has, and its heads. */
 treadle_status treadle_pass_find_weights(treadle_pass *pass);
 
@@ -279,12 +291,16 @@ treadle_status treadle_pass_gather_rows(treadle_pass *pass, const int32_t *token
 treadle_status treadle_pass_hand_over(treadle_pass *pass, int32_t chunk, int64_t rows);
 /* From columns of logits, in the room of `across`, to buffers.logits. */
 treadle_status treadle_pass_gather_logits(treadle_pass *pass, int64_t rows);
-/* Where the experts leave their results, [nodes, rows * top, hidden]; then all ranks meet. */
+/* Where the experts leave their results, [nodes, places, hidden]; then all ranks meet, with this many rows of hidden. */
 float *treadle_pass_expert_room(treadle_pass *pass);
 treadle_status treadle_pass_bring_experts(treadle_pass *pass, int64_t rows);
-/* Then: what an expert made in place `place` of this many, [hidden]. Any thread, a place each. */
-const float *treadle_pass_expert_slot(const treadle_pass *pass, int32_t expert, int64_t place,
-                                      int64_t places);
+/* Then: what an expert made in a place, [each]. Any thread, a place each. */
+typedef struct treadle_expert_results {
+  int64_t at, own;      /* where they begin in the room, [nodes, places, each], and in buffers.slots */
+  int64_t each, places; /* values of a place; places */
+} treadle_expert_results;
+const float *treadle_pass_expert_result(const treadle_pass *pass, const treadle_expert_results *results,
+                                        int32_t expert, int64_t place);
 
 /* ---- pass_mlp.c ---- */
 
@@ -300,6 +316,9 @@ treadle_status treadle_pass_gated(treadle_pass *pass, const treadle_gated *mlp, 
  * silu(gate) * up. */
 treadle_status treadle_pass_gate_up(treadle_pass *pass, const treadle_gated *mlp, const float *x,
                                     int64_t rows);
+/* Then: y [nodes, rows, hidden], of buffers.middle. */
+treadle_status treadle_pass_multiply_down(treadle_pass *pass, const treadle_gated *mlp, int64_t rows,
+                                          float *y, int64_t node_stride);
 treadle_gated treadle_pass_mlp_of(const treadle_pass *pass, int32_t layer);
 /* The second half: from buffers.middle into the residual stream. */
 treadle_status treadle_pass_down(treadle_pass *pass, int32_t layer, int64_t rows);
@@ -371,6 +390,41 @@ treadle_status treadle_pass_share_record(treadle_pass *pass, const treadle_pass_
 int64_t treadle_pass_measure_record(const treadle_pass *pass);
 /* Of a block of the cache: bytes behind keys and values. */
 int64_t treadle_pass_record_room(const treadle_pass *pass);
+
+/* Its parts. How a layer routes; buffers.routed and, in buffers.wide, the router's logits, from buffers.normed. */
+treadle_router treadle_pass_router(const treadle_pass *pass, int32_t layer);
+treadle_status treadle_pass_route(treadle_pass *pass, int32_t layer, int64_t rows);
+/* buffers.shared_scale: the logits of the shared expert's gate, where it has one; then, from this rank's sums in buffers.sum, buffers.shared. */
+treadle_status treadle_pass_scale_shared(treadle_pass *pass, int32_t layer, int64_t rows);
+treadle_status treadle_pass_sum_shared(treadle_pass *pass, int32_t layer, int64_t rows);
+float treadle_pass_shared_scale(float logit);
+treadle_gated treadle_pass_shared_of(const treadle_pass *pass, int32_t layer);
+/* By buffers.routed: experts, and what they and the shared one found into the residual stream; buffers.normed is gone. */
+treadle_status treadle_pass_run_experts(treadle_pass *pass, int32_t layer, int64_t rows);
+
+/* A block of the rows of one expert: the slots that they go to, of a step's `of` rows. */
+typedef struct treadle_expert_rows {
+  int32_t expert;
+  const int64_t *places; /* [count] */
+  int64_t count, of;
+  int64_t nodes; /* of leaves, that this rank has of its result */
+} treadle_expert_rows;
+
+typedef treadle_status (*treadle_expert_work)(void *context, int32_t layer,
+                                              const treadle_expert_rows *rows);
+/* buffers.places and expert_begin, from [rows, top] choices. */
+void treadle_pass_list_places(treadle_pass *pass, const treadle_routed *routed, int64_t rows);
+/* Then: experts that this rank answers for, ascending, block by block. */
+treadle_status treadle_pass_each_block(treadle_pass *pass, int32_t layer, int64_t rows,
+                                       treadle_expert_work work, void *context);
+/* Does this rank answer for an expert, or for its part of one? */
+bool treadle_pass_brings(const treadle_pass *pass, int32_t layer, int32_t expert);
+treadle_gated treadle_pass_expert_of(const treadle_pass *pass, int32_t layer, int32_t expert);
+/* to [count, hidden]: the tokens' rows of `from`; then, from results [nodes, count, hidden] to the slots of `to`, [nodes, of * top, hidden]. */
+void treadle_pass_gather_places(const treadle_pass *pass, const int64_t *places, int64_t count,
+                                const float *from, float *to);
+void treadle_pass_scatter_places(const treadle_pass *pass, const treadle_expert_rows *rows,
+                                 const float *from, float *to);
 
 /* ---- pass_memory.c ---- */
 

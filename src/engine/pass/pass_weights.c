@@ -124,13 +124,30 @@ static bool is_of_experts(treadle_role role) {
          role == TREADLE_ROLE_EXPERT_DOWN;
 }
 
-static treadle_status find_experts(treadle_pass *p, int32_t tensor, treadle_weight **weights_p) {
-  int64_t experts = p->transformer->routing.experts;
+static treadle_status find_experts(const treadle_transformer *d, const treadle_layout *layout, int64_t rank,
+                                   int32_t tensor, treadle_arena *arena, treadle_weight **weights_p) {
+  const int64_t experts = d->routing.experts;
   treadle_status status = TREADLE_OK;
-  *weights_p = treadle_arena_alloc_array(&p->arena, (size_t)experts, sizeof **weights_p);
+  *weights_p = treadle_arena_alloc_array(arena, (size_t)experts, sizeof **weights_p);
   if (!*weights_p) return treadle_fail(TREADLE_NO_MEMORY, "no memory for %lld experts", (long long)experts);
   for (int64_t e = 0; e < experts; e++)
-    TRY(treadle_weight_find(p->layout, p->rank, tensor, e, &p->arena, &(*weights_p)[e]));
+    TRY(treadle_weight_find(layout, rank, tensor, e, arena, &(*weights_p)[e]));
+out:
+  return status;
+}
+
+treadle_status treadle_layer_weights_find(const treadle_transformer *d, const treadle_layout *layout,
+                                          int64_t rank, int32_t layer, treadle_arena *arena,
+                                          treadle_layer_weights *w) {
+  const int32_t *tensor = d->layer[layer].tensor;
+  treadle_status status = TREADLE_OK;
+  for (int role = 0; role < TREADLE_ROLES; role++)
+    if (tensor[role] >= 0 && !is_of_experts((treadle_role)role))
+      TRY(treadle_weight_find(layout, rank, tensor[role], -1, arena, &w->weight[role]));
+  if (!d->layer[layer].sparse) return TREADLE_OK;
+  TRY(find_experts(d, layout, rank, tensor[TREADLE_ROLE_EXPERT_GATE], arena, &w->expert_gate));
+  TRY(find_experts(d, layout, rank, tensor[TREADLE_ROLE_EXPERT_UP], arena, &w->expert_up));
+  TRY(find_experts(d, layout, rank, tensor[TREADLE_ROLE_EXPERT_DOWN], arena, &w->expert_down));
 out:
   return status;
 }
@@ -138,19 +155,13 @@ out:
 static treadle_status find_layer(treadle_pass *p, int32_t number) {
   const treadle_transformer_layer *layer = &p->transformer->layer[number];
   treadle_layer_weights *w = &p->layers[number];
-  treadle_status status = TREADLE_OK;
-  for (int role = 0; role < TREADLE_ROLES; role++)
-    if (layer->tensor[role] >= 0 && !is_of_experts((treadle_role)role))
-      TRY(treadle_weight_find(p->layout, p->rank, layer->tensor[role], -1, &p->arena, &w->weight[role]));
+  treadle_status status;
+  TRY(treadle_layer_weights_find(p->transformer, p->layout, p->rank, number, &p->arena, w));
   TRY(check_attention(p, layer, w));
-  if (!layer->sparse) {
+  if (layer->sparse)
+    TRY(check_experts(p, layer, w));
+  else
     TRY(check_mlp(p, layer, w));
-    goto out;
-  }
-  TRY(find_experts(p, layer->tensor[TREADLE_ROLE_EXPERT_GATE], &w->expert_gate));
-  TRY(find_experts(p, layer->tensor[TREADLE_ROLE_EXPERT_UP], &w->expert_up));
-  TRY(find_experts(p, layer->tensor[TREADLE_ROLE_EXPERT_DOWN], &w->expert_down));
-  TRY(check_experts(p, layer, w));
 out:
   return status;
 }

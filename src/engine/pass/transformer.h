@@ -57,6 +57,11 @@ void treadle_transformer_destroy(treadle_transformer *transformer);
  * the path of b's model. */
 treadle_status treadle_transformer_compare(const treadle_transformer *a, const treadle_transformer *b);
 
+/* Has the layer a shared expert? */
+static inline bool treadle_transformer_shares(const treadle_transformer *transformer, int64_t layer) {
+  return transformer->layer[layer].tensor[TREADLE_ROLE_SHARED_DOWN] >= 0;
+}
+
 /* The config that the family's fields are in: its object, or the whole. */
 const struct json_t *treadle_transformer_config(const treadle_transformer *transformer);
 /* A field of it, else of the whole; NULL: neither has it. */

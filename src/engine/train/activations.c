@@ -12,6 +12,24 @@ bool treadle_train_norms_heads(const treadle_transformer *transformer) {
   return false;
 }
 
+/* Values of what is kept of the choices of experts. */
+static int64_t place_routing(const treadle_back *back, float *at, treadle_train_activations *kept) {
+  const treadle_transformer *d = back->transformer;
+  const int64_t unit = ALIGNMENT / (int64_t)sizeof(float), rows = back->rows;
+  const int64_t sizes[] = {rows * d->routing.experts, d->shared_intermediate ? rows : 0,
+                           rows * d->routing.top * (int64_t)(sizeof(treadle_routed) / sizeof(float))};
+  float *places[3];
+  int64_t used = 0;
+  for (int i = 0; i < 3; i++) {
+    places[i] = at && sizes[i] ? at + used : NULL;
+    used += (sizes[i] + unit - 1) / unit * unit;
+  }
+  kept->router_logits = places[0];
+  kept->shared_scale = places[1];
+  kept->routed = (treadle_routed *)(void *)places[2];
+  return used;
+}
+
 /* Values of what is kept of a layer, at each 64 bytes; at NULL they are only counted. */
 static int64_t place_layer(const treadle_back *back, float *at, bool stream, bool parts,
                            treadle_train_activations *kept) {
@@ -31,14 +49,14 @@ static int64_t place_layer(const treadle_back *back, float *at, bool stream, boo
     *places[i] = at && sizes[i] ? at + used : NULL;
     used += (sizes[i] + unit - 1) / unit * unit;
   }
-  return used;
+  return parts ? used + place_routing(back, at ? at + used : NULL, kept) : used;
 }
 
 treadle_train_activations treadle_train_activations_of(const treadle_back *back,
                                                        const treadle_train_chunk *chunk, int32_t layer,
                                                        int32_t micro_batch) {
   int64_t place = chunk->place + layer - chunk->first_layer;
-  treadle_train_activations kept;
+  treadle_train_activations kept = {0};
   place_layer(back,
               back->buffers.kept +
                   (place * back->kept_count + micro_batch % back->kept_count) * back->kept_each,
@@ -47,7 +65,7 @@ treadle_train_activations treadle_train_activations_of(const treadle_back *back,
 }
 
 treadle_train_activations treadle_train_again(const treadle_back *back) {
-  treadle_train_activations kept;
+  treadle_train_activations kept = {0};
   place_layer(back, back->buffers.again, false, true, &kept);
   return kept;
 }
@@ -57,11 +75,11 @@ float *treadle_train_out(const treadle_back *back, int32_t micro_batch) {
 }
 
 int64_t treadle_train_kept_values(const treadle_back *back) {
-  treadle_train_activations kept;
+  treadle_train_activations kept = {0};
   return place_layer(back, NULL, true, back->keeps_all, &kept);
 }
 
 int64_t treadle_train_again_values(const treadle_back *back) {
-  treadle_train_activations kept;
+  treadle_train_activations kept = {0};
   return place_layer(back, NULL, false, true, &kept);
 }

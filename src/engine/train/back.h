@@ -5,6 +5,8 @@
  *   back_head.h      loss, head, embedding
  *   back_score.h     loss and head of a critic
  *   back_product.h   the two transposed products
+ *   back_mlp.h       a gated MLP backward
+ *   back_experts.h   experts backward
  *   back_sum.h       sums over tokens
  *   sequence.h       rows of the residual stream, divided among tensor parallel ranks */
 #ifndef TREADLE_TRAIN_BACK_H
@@ -25,9 +27,11 @@ enum {
 
 /* Columns that this rank has. */
 typedef struct treadle_train_columns {
-  int64_t keys, values, qkv; /* where keys and values begin beside the queries; all of them */
-  int64_t found, inner;      /* what o and down multiply */
-  int64_t vocabulary;        /* of logits */
+  int64_t keys, values, qkv;  /* where keys and values begin beside the queries; all of them */
+  int64_t found;              /* what o multiplies */
+  int64_t mlp, shared, inner; /* what down multiplies, of an MLP, of a shared expert; the larger of both */
+  int64_t expert;             /* of an expert */
+  int64_t vocabulary;         /* of logits */
 } treadle_train_columns;
 
 /* A token that counts: its row in the batch, its place in that, and its number among all that count. */
@@ -48,14 +52,18 @@ typedef struct treadle_train_buffers {
   float *again;                /* a layer that is computed again */
   float *x, *normed, *normed2; /* [rows, hidden] */
   float *dqkv;                 /* [rows, qkv] */
-  float *middle, *dmiddle;     /* [rows, inner]; dmiddle: the larger of inner and found */
-  float *joined;               /* [rows, joined_columns]: gradients in the order of leaves */
-  float *dnormed, *dx;         /* [rows, hidden] */
-  float *parts;                /* [leaves of tokens, part_columns] */
-  float *head_parts;           /* [heads, head_dim]: gradients of the norms of heads */
-  char *turned;                /* a weight, columns as rows */
-  char *turned_x;              /* [columns, tokens] */
-  float *turned_dy, *product;  /* [TREADLE_WEIGHT_ROWS, tokens], [TREADLE_WEIGHT_ROWS, columns] */
+  float *middle,
+      *dmiddle; /* [rows, inner]; dmiddle: the larger of inner and found; both: of a block of an expert's rows */
+  float *joined;                     /* [rows, joined_columns]: gradients in the order of leaves */
+  float *dnormed, *dx;               /* [rows, hidden] */
+  float *expert_dy, *expert_gate_up; /* of a block of an expert's rows: [hidden], [2 * expert] */
+  double *row_losses;                /* [rows]: of the router */
+  float *by_shared;                  /* [rows]: derivatives by the gate of the shared expert */
+  float *parts;                      /* [leaves of tokens, part_columns] */
+  float *head_parts;                 /* [heads, head_dim]: gradients of the norms of heads */
+  char *turned;                      /* a weight, columns as rows */
+  char *turned_x;                    /* [columns, tokens] */
+  float *turned_dy, *product;        /* [TREADLE_WEIGHT_ROWS, tokens], [TREADLE_WEIGHT_ROWS, columns] */
   void *packed;
   const void **pointers; /* to rows that are packed */
   float *outer;          /* of back_outer.c, for each thread */
@@ -86,6 +94,7 @@ typedef struct treadle_back {
   treadle_layer_weights *grads;   /* [layers] where the gradients of each weight lie in `window` */
   treadle_weight grad_embed, grad_final_norm, grad_head;
   treadle_score_head score;
+  struct treadle_train_routers *routers;
   char *window; /* where gradients are added up: the window of gradients, or that of a unit of shards */
   treadle_exchange *logits; /* of the stage; NULL: this rank has all columns */
   treadle_train_columns width;

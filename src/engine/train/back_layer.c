@@ -1,9 +1,11 @@
-/* The adjoints of the parts of a layer: what follows from the gradient of what it gave goes back through the MLP, then attention.
+/* The adjoints of the parts of a layer: what follows from the gradient of what it gave goes back through the MLP or its experts, then
+ * attention.
  *
- * Order of additions of the products for gradients of inputs: gate and up in the leaves of down, of each the columns of gate and then those
- * of up; q, k and v in leaves of key and value heads, of each its queries, its keys, its values; o and down in one. Leaves that other
- * ranks have are added in the same tree. */
+ * Order of additions of the products for gradients of inputs: q, k and v in leaves of key and value heads, of each its queries, its keys, its
+ * values; o in one. Leaves that other ranks have are added in the same tree. */
 #include "nn/attention_back.h"
+#include "train/back_experts.h"
+#include "train/back_mlp.h"
 #include "train/back_product.h"
 #include "train/back_sum.h"
 #include "train/layer.h"
@@ -12,84 +14,6 @@
 /* The leaves of `all` that this rank has, whose part of an inner dimension is [first, first + count) of `of`. */
 static treadle_leaf_range leaves_of(int64_t first, int64_t count, int64_t of, int64_t all) {
   return (treadle_leaf_range){(int32_t)(first * all / of), (int32_t)(count * all / of), (int32_t)all};
-}
-
-/* buffers.dnormed: of what these weights multiplied, from all ranks. */
-static treadle_status back_input(const treadle_back *back, const treadle_back_term *terms, int count,
-                                 treadle_leaf_range leaves, int64_t rows) {
-  float *dnormed = back->buffers.dnormed;
-  const treadle_back_inputs inputs = {.terms = terms,
-                                      .count = count,
-                                      .leaves = leaves,
-                                      .rows = rows,
-                                      .dx = treadle_train_room_of(back->pass, dnormed),
-                                      .stride = back->transformer->hidden};
-  treadle_status status;
-  TRY(treadle_back_input(back, &inputs));
-  TRY(treadle_train_sum(back->pass, leaves, rows, dnormed));
-out:
-  return status;
-}
-
-/* The gradient of what a matrix multiplied whose rows are all here: y [rows, columns of it here]. */
-static treadle_status back_through(const treadle_back *back, const treadle_back_term *term, int64_t rows,
-                                   float *y, int64_t stride) {
-  const treadle_back_inputs inputs = {
-      .terms = term, .count = 1, .leaves = {0, 1, 1}, .rows = rows, .dx = y, .stride = stride};
-  return treadle_back_input(back, &inputs);
-}
-
-/* ---- The MLP ----------------------------------------------------------------------------------------- */
-
-typedef struct activation {
-  const treadle_back *back;
-  float *gate_up;
-  int64_t rows;
-} activation;
-
-/* gate_up becomes its gradient; buffers.middle is what down multiplied. */
-static void back_activation(void *context, int32_t index, int32_t count) {
-  const activation *w = context;
-  int64_t inner = w->back->width.inner, end = w->rows * (index + 1) / count;
-  for (int64_t r = w->rows * index / count; r < end; r++) {
-    float *gate = w->gate_up + r * 2 * inner;
-    w->back->ops->silu(gate, gate + inner, w->back->buffers.middle + r * inner,
-                       w->back->buffers.dmiddle + r * inner, gate, gate + inner, inner);
-  }
-}
-
-static treadle_status back_mlp(const treadle_back *back, int32_t layer, int64_t rows,
-                               const treadle_train_activations *kept) {
-  const treadle_train_buffers *own = &back->buffers;
-  const treadle_weight *weight = back->pass->layers[layer].weight, *grad = back->grads[layer].weight;
-  const int64_t hidden = back->transformer->hidden, inner = back->width.inner,
-                leaves = back->pass->mlp_leaves;
-  const int64_t share = back->transformer->intermediate / leaves;
-  const treadle_back_term down = {&weight[TREADLE_ROLE_DOWN], own->dx, hidden, hidden};
-  const treadle_back_term both[] = {{&weight[TREADLE_ROLE_GATE], kept->gate_up, 2 * inner, share},
-                                    {&weight[TREADLE_ROLE_UP], kept->gate_up + inner, 2 * inner, share}};
-  activation a = {.back = back, .gate_up = kept->gate_up, .rows = rows};
-  const treadle_back_norm_rows norm = {.norm = &weight[TREADLE_ROLE_MLP_NORM],
-                                       .grad = &grad[TREADLE_ROLE_MLP_NORM],
-                                       .x = kept->middle_x,
-                                       .dy = own->dnormed,
-                                       .dx = own->dx,
-                                       .rows = rows};
-  treadle_status status;
-  TRY(back_through(back, &down, rows, own->dmiddle, inner));
-  treadle_team_run(back->pass->team, back_activation, &a);
-  TRY(treadle_back_take_rows(back, own->middle, inner, inner, rows));
-  TRY(treadle_back_weight(back, &down, &grad[TREADLE_ROLE_DOWN], rows));
-  treadle_back_bias(back, &grad[TREADLE_ROLE_DOWN_BIAS], own->dx, hidden, rows);
-  TRY(treadle_back_take_rows(back, own->normed2, hidden, hidden, rows));
-  TRY(treadle_back_weight(back, &both[0], &grad[TREADLE_ROLE_GATE], rows));
-  TRY(treadle_back_weight(back, &both[1], &grad[TREADLE_ROLE_UP], rows));
-  treadle_back_bias(back, &grad[TREADLE_ROLE_GATE_BIAS], both[0].dy, 2 * inner, rows);
-  treadle_back_bias(back, &grad[TREADLE_ROLE_UP_BIAS], both[1].dy, 2 * inner, rows);
-  TRY(back_input(back, both, 2, treadle_pass_leaves(&weight[TREADLE_ROLE_DOWN], leaves), rows));
-  TRY(treadle_back_norm(back, &norm));
-out:
-  return status;
 }
 
 /* ---- Attention --------------------------------------------------------------------------------------- */
@@ -243,11 +167,12 @@ static treadle_status back_attention(const treadle_back *back, int32_t layer, co
   TRY(treadle_back_take_rows(back, kept->found, back->width.found, back->width.found, rows));
   TRY(treadle_back_weight(back, &o, &grad[TREADLE_ROLE_O], rows));
   treadle_back_bias(back, &grad[TREADLE_ROLE_O_BIAS], own->dx, hidden, rows);
-  TRY(back_through(back, &o, rows, own->dmiddle, back->width.found));
+  TRY(treadle_back_through(back, &o, rows, own->dmiddle, back->width.found));
   TRY(back_prepare(back, layer, &w));
   TRY(treadle_back_take_rows(back, own->normed, hidden, hidden, rows));
   for (int i = 0; i < 3; i++) TRY(treadle_back_weight(back, &all[i], &grad[roles[i]], rows));
-  TRY(back_input(back, all, 3, leaves_of(heads->kv_first, heads->kv_count, d->kv_heads, leaves), rows));
+  TRY(treadle_back_normed(back, all, 3, leaves_of(heads->kv_first, heads->kv_count, d->kv_heads, leaves),
+                          back->pass->ranks.speaks[layer].attention, rows));
   TRY(treadle_back_norm(back, &norm));
 out:
   return status;
@@ -257,7 +182,10 @@ treadle_status treadle_back_layer(const treadle_back *back, int32_t layer, const
                                   treadle_train_activations kept) {
   treadle_status status;
   TRY(treadle_train_prepare(back, layer, step, &kept));
-  TRY(back_mlp(back, layer, step->rows, &kept));
+  if (back->transformer->layer[layer].sparse)
+    TRY(treadle_back_experts(back, layer, step->rows, &kept));
+  else
+    TRY(treadle_back_mlp(back, layer, step->rows, &kept));
   TRY(back_attention(back, layer, step, &kept));
 out:
   return status;

@@ -11,6 +11,7 @@
 
 #include "base/dtype.h"
 #include "nn/team_product.h"
+#include "train/ranks.h"
 
 #include <string.h>
 
@@ -199,6 +200,30 @@ treadle_status treadle_back_input(const treadle_back *back, const treadle_back_i
                                   .y_stride = inputs->stride,
                                   .node_stride = inputs->rows * inputs->stride};
   return multiply_turned(back, &product);
+}
+
+treadle_status treadle_back_through(const treadle_back *back, const treadle_back_term *term, int64_t rows,
+                                    float *y, int64_t stride) {
+  const treadle_back_inputs inputs = {
+      .terms = term, .count = 1, .leaves = {0, 1, 1}, .rows = rows, .dx = y, .stride = stride};
+  return treadle_back_input(back, &inputs);
+}
+
+treadle_status treadle_back_normed(const treadle_back *back, const treadle_back_term *terms, int count,
+                                   treadle_leaf_range leaves, bool speaks, int64_t rows) {
+  float *dnormed = back->buffers.dnormed;
+  const treadle_back_inputs inputs = {.terms = terms,
+                                      .count = count,
+                                      .leaves = leaves,
+                                      .rows = rows,
+                                      .dx = treadle_train_room_of(back->pass, dnormed),
+                                      .stride = back->transformer->hidden};
+  treadle_status status;
+  TRY(treadle_back_input(back, &inputs));
+  if (back->pass->ranks.within && !speaks) leaves.leaves = 0;
+  TRY(treadle_train_sum(back->pass, leaves, rows, dnormed));
+out:
+  return status;
 }
 
 /* ---- The gradient of a weight ------------------------------------------------------------------------ */

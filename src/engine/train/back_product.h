@@ -26,6 +26,12 @@ typedef struct treadle_back_inputs {
 /* ---- back_product.c ---- */
 
 treadle_status treadle_back_input(const treadle_back *back, const treadle_back_inputs *inputs);
+/* The gradient of what a matrix multiplied whose rows are all here: y [rows, columns of it here]. */
+treadle_status treadle_back_through(const treadle_back *back, const treadle_back_term *term, int64_t rows,
+                                    float *y, int64_t stride);
+/* buffers.dnormed: of what these weights multiplied, from all ranks. Another rank has the same part unless this one speaks. */
+treadle_status treadle_back_normed(const treadle_back *back, const treadle_back_term *terms, int count,
+                                   treadle_leaf_range leaves, bool speaks, int64_t rows);
 /* Brings x [rows, columns] into the form that the next gradients of weights need. */
 treadle_status treadle_back_take_rows(const treadle_back *back, const float *x, int64_t stride,
                                       int64_t columns, int64_t rows);

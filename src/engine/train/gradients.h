@@ -73,6 +73,7 @@ typedef struct treadle_train_work {
   int64_t ids, counted; /* of all rows */
   treadle_train_values values;
   int32_t micro_batches, most_batches; /* of this rank; of the rank with the most */
+  int64_t through;                     /* tokens that go through the layers, of all ranks */
   int64_t tokens, sequences;           /* that count, and rows that have some: of all ranks */
   bool backward, elsewhere;            /* elsewhere: with weights that are not the trainer's own */
   float scale;                         /* of "nll" */
@@ -128,6 +129,7 @@ treadle_status treadle_train_count(treadle_train_work *w);
 /* ---- gradients_fill.c ---- */
 
 /* Rows side by side, in the trainer's buffers. */
+int64_t treadle_train_tokens_through(const treadle_train_work *w, size_t begin, size_t end);
 treadle_train_step treadle_train_micro_batch(treadle_train_work *w, int32_t micro_batch);
 
 /* ---- gradients_loss.c ---- */

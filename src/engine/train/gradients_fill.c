@@ -61,6 +61,19 @@ static int64_t shared_of(const treadle_train_work *w, size_t number, size_t begi
   return number + 1 < end ? w->rows[number + 1].shared : 0;
 }
 
+/* Of rows [begin, end), a micro batch. */
+int64_t treadle_train_tokens_through(const treadle_train_work *w, size_t begin, size_t end) {
+  const int64_t last = w->find == TREADLE_FIND_SCORES ? 0 : 1;
+  int64_t all = 0;
+  for (size_t r = begin; r < end; r++) {
+    const treadle_train_row *row = &w->rows[r];
+    const int64_t shared = shared_of(w, r, begin, end), own = row->count - last - shared;
+    if (shared && (r == begin || !row->shared)) all += shared;
+    if (own > 0) all += own;
+  }
+  return all;
+}
+
 /* The last token of a row goes through the layers for nothing, so it stays away; for scores it is the one that counts. */
 treadle_train_step treadle_train_micro_batch(treadle_train_work *w, int32_t micro_batch) {
   treadle_train_buffers *own = &w->t->back.buffers;

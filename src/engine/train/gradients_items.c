@@ -143,6 +143,7 @@ treadle_status treadle_train_run_step(treadle_train_work *w) {
   if (w->backward && t->back.buffers.tied)
     memset(t->back.buffers.tied, 0,
            (size_t)(t->back.width.vocabulary * t->transformer->hidden) * sizeof(float));
+  if (w->backward) treadle_train_routers_begin(&t->routers, w->through);
   TRY(run_items(w));
   for (int32_t i = w->micro_batches; t->shards && w->backward && i < w->most_batches; i++)
     TRY(treadle_train_idle_batch(t->shards));

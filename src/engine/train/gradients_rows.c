@@ -185,14 +185,17 @@ out:
 /* ---- All ranks --------------------------------------------------------------------------------------------- */
 
 typedef struct counts {
-  int64_t data_rank, tokens, sequences, batches;
+  int64_t data_rank, tokens, sequences, batches, through;
 } counts;
 
 static counts count(const treadle_train_work *w) {
   counts c = {.data_rank = w->t->data_rank, .tokens = w->counted};
   for (size_t r = 0; r < w->count; r++)
     c.sequences += (r + 1 < w->count ? w->rows[r + 1].number : w->counted) > w->rows[r].number;
-  for (size_t first = 0; first < w->count; first += treadle_train_rows_from(w, first)) c.batches++;
+  for (size_t first = 0, some; first < w->count; first += some, c.batches++) {
+    some = treadle_train_rows_from(w, first);
+    c.through += treadle_train_tokens_through(w, first, first + some);
+  }
   return c;
 }
 
@@ -207,6 +210,7 @@ static treadle_status add_up(treadle_train_work *w, const counts *mine) {
       if (other->data_rank != d) continue;
       w->tokens += other->tokens;
       w->sequences += other->sequences;
+      w->through += other->through;
       if (other->batches > w->most_batches) w->most_batches = (int32_t)other->batches;
       break;
     }
@@ -219,7 +223,7 @@ treadle_status treadle_train_count(treadle_train_work *w) {
   treadle_status status;
   w->micro_batches = (int32_t)mine.batches;
   w->most_batches = w->micro_batches;
-  w->tokens = w->sequences = 0;
+  w->tokens = w->sequences = w->through = 0;
   TRY(treadle_train_agree(&w->t->ranks, w->backward ? check_pipeline(w) : TREADLE_OK));
   if (w->t->ranks.board) {
     w->most_batches = 0;
@@ -227,6 +231,7 @@ treadle_status treadle_train_count(treadle_train_work *w) {
   } else {
     w->tokens = mine.tokens;
     w->sequences = mine.sequences;
+    w->through = mine.through;
   }
   w->scale = w->tokens ? (float)(1.0 / (double)w->tokens) : 0;
 out:

@@ -12,13 +12,69 @@ static void keep_rows(const treadle_back *back, float *to, const float *x, int64
   memcpy(to, x + own.begin * hidden, (size_t)((own.end - own.begin) * hidden) * sizeof *to);
 }
 
+/* What gate and up give is kept, with what is multiplied next in buffers.middle. */
+static treadle_status keep_gate_up(const treadle_back *back, const treadle_gated *mlp, int64_t rows,
+                                   const treadle_train_activations *kept) {
+  treadle_pass_buffers *b = &back->pass->buffers;
+  b->wide = kept->gate_up;
+  b->wide_columns = 2 * mlp->down->column_count;
+  b->middle = back->buffers.middle;
+  b->middle_columns = mlp->down->column_count;
+  return treadle_pass_gate_up(back->pass, mlp, b->normed, rows);
+}
+
+static treadle_status run_mlp(const treadle_back *back, int32_t layer, int64_t rows,
+                              const treadle_train_activations *kept, bool down) {
+  const treadle_gated mlp = treadle_pass_mlp_of(back->pass, layer);
+  treadle_status status;
+  TRY(keep_gate_up(back, &mlp, rows, kept));
+  if (down) TRY(treadle_pass_down(back->pass, layer, rows));
+out:
+  return status;
+}
+
+static treadle_status run_shared(const treadle_back *back, int32_t layer, int64_t rows,
+                                 const treadle_train_activations *kept, bool down) {
+  const treadle_gated mlp = treadle_pass_shared_of(back->pass, layer);
+  treadle_status status = TREADLE_OK;
+  if (!treadle_transformer_shares(back->transformer, layer)) return TREADLE_OK;
+  TRY(treadle_pass_scale_shared(back->pass, layer, rows));
+  TRY(keep_gate_up(back, &mlp, rows, kept));
+  if (!down) goto out;
+  TRY(treadle_pass_multiply_down(back->pass, &mlp, rows, back->pass->buffers.sum,
+                                 rows * back->transformer->hidden));
+  TRY(treadle_pass_sum_shared(back->pass, layer, rows));
+out:
+  return status;
+}
+
+/* Of experts themselves nothing is kept but which ones were chosen: backward takes their rows through them again. */
+static treadle_status run_experts(const treadle_back *back, int32_t layer, int64_t rows,
+                                  const treadle_train_activations *kept, bool down) {
+  treadle_pass_buffers *b = &back->pass->buffers;
+  float *const wide = b->wide, *const middle = b->middle;
+  const int64_t wide_columns = b->wide_columns, middle_columns = b->middle_columns;
+  treadle_status status;
+  b->routed = kept->routed;
+  b->shared_scale = kept->shared_scale;
+  b->wide = kept->router_logits;
+  b->wide_columns = back->transformer->routing.experts;
+  TRY(treadle_pass_route(back->pass, layer, rows));
+  TRY(run_shared(back, layer, rows, kept, down));
+  b->wide = wide, b->middle = middle;
+  b->wide_columns = wide_columns, b->middle_columns = middle_columns;
+  if (down) TRY(treadle_pass_run_experts(back->pass, layer, rows));
+out:
+  return status;
+}
+
 /* The halves of a layer, on buffers.x of the pass; `down` may be left away, where nobody wants what comes behind it. */
 static treadle_status run_halves(const treadle_back *back, int32_t layer, const treadle_pass_step *step,
                                  const treadle_train_activations *kept, bool down) {
   treadle_pass *p = back->pass;
   treadle_pass_buffers *b = &p->buffers;
   const treadle_weight *weight = p->layers[layer].weight;
-  treadle_gated mlp = treadle_pass_mlp_of(p, layer);
+  const treadle_pass_buffers own = *b;
   treadle_status status;
   b->normed = back->buffers.normed;
   b->wide = kept->qkv;
@@ -31,13 +87,13 @@ static treadle_status run_halves(const treadle_back *back, int32_t layer, const 
   TRY(treadle_pass_attend_rows(p, layer, step));
   if (down) keep_rows(back, kept->middle_x, b->x, step->rows);
   b->normed = back->buffers.normed2;
-  b->wide = kept->gate_up;
-  b->wide_columns = 2 * back->width.inner;
-  b->middle = back->buffers.middle;
-  b->middle_columns = back->width.inner;
+  b->wide = own.wide, b->middle = own.middle;
+  b->wide_columns = own.wide_columns, b->middle_columns = own.middle_columns;
   treadle_pass_norm(p, &weight[TREADLE_ROLE_MLP_NORM], NULL, step->rows);
-  TRY(treadle_pass_gate_up(p, &mlp, b->normed, step->rows));
-  if (down) TRY(treadle_pass_down(p, layer, step->rows));
+  if (back->transformer->layer[layer].sparse)
+    TRY(run_experts(back, layer, step->rows, kept, down));
+  else
+    TRY(run_mlp(back, layer, step->rows, kept, down));
 out:
   return status;
 }

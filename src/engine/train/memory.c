@@ -25,8 +25,14 @@ static void find_widths(treadle_back *back) {
   w->values = w->keys + heads->kv_count * d->head_dim;
   w->qkv = w->values + heads->kv_count * d->value_dim;
   w->found = heads->count * d->value_dim;
-  for (int32_t l = 0; l < d->layers; l++)
-    w->inner = treadle_larger(w->inner, back->pass->layers[l].weight[TREADLE_ROLE_DOWN].column_count);
+  for (int32_t l = 0; l < d->layers; l++) {
+    const treadle_layer_weights *layer = &back->pass->layers[l];
+    w->mlp = treadle_larger(w->mlp, layer->weight[TREADLE_ROLE_DOWN].column_count);
+    w->shared = treadle_larger(w->shared, layer->weight[TREADLE_ROLE_SHARED_DOWN].column_count);
+    for (int64_t e = 0; layer->expert_down && e < d->routing.experts; e++)
+      w->expert = treadle_larger(w->expert, layer->expert_down[e].column_count);
+  }
+  w->inner = treadle_larger(w->mlp, w->shared);
   w->vocabulary = back->pass->head.row_count;
 }
 
@@ -97,17 +103,46 @@ static treadle_status measure_input(const treadle_back *back, sizes *s, int64_t 
   return treadle_back_measure(&back->pass->options, inner, rows, &s->packed);
 }
 
+/* A gated MLP with this many columns of `all` in leaves here. */
+static treadle_status measure_gated(const treadle_back *back, sizes *s, int64_t columns, int64_t all,
+                                    int64_t leaves, int64_t rows) {
+  const int64_t hidden = back->transformer->hidden;
+  treadle_status status = TREADLE_OK;
+  if (!columns) return TREADLE_OK;
+  TRY(measure_input(back, s, hidden, 1, columns, rows));
+  TRY(measure_input(back, s, 2 * all / leaves, columns * leaves / all, hidden, rows));
+out:
+  return status;
+}
+
+/* Rows of a block of an expert. */
+static int64_t expert_rows(const treadle_back *back) {
+  return back->rows < TREADLE_EXPERT_ROWS ? back->rows : TREADLE_EXPERT_ROWS;
+}
+
+static treadle_status measure_experts(const treadle_back *back, sizes *s) {
+  const treadle_transformer *d = back->transformer;
+  const treadle_train_columns *w = &back->width;
+  treadle_status status = TREADLE_OK;
+  if (!d->routing.experts) return TREADLE_OK;
+  TRY(measure_gated(back, s, w->shared, d->shared_intermediate, back->pass->shared_leaves, back->rows));
+  TRY(measure_gated(back, s, w->expert, d->expert_intermediate, back->pass->expert_leaves,
+                    expert_rows(back)));
+  TRY(measure_input(back, s, d->routing.experts + 1, 1, d->hidden, back->rows)); /* and a gate */
+out:
+  return status;
+}
+
 static treadle_status measure_products(const treadle_back *back, sizes *s) {
   const treadle_transformer *d = back->transformer;
   const treadle_train_columns *w = &back->width;
   int64_t keys = back->pass->heads.kv_count * back->key_leaves / d->kv_heads;
-  int64_t inner = w->inner * back->pass->mlp_leaves / d->intermediate;
   int64_t head = back->head_leaves > 1 ? (w->vocabulary + TREADLE_HEAD_LEAF - 1) / TREADLE_HEAD_LEAF : 1;
   treadle_status status;
   *s = (sizes){.part = treadle_larger(treadle_larger(d->hidden, w->inner), w->qkv)};
-  TRY(measure_input(back, s, d->hidden, 1, w->inner, back->rows));
+  TRY(measure_gated(back, s, w->mlp, d->intermediate, back->pass->mlp_leaves, back->rows));
+  TRY(measure_experts(back, s));
   TRY(measure_input(back, s, d->hidden, 1, w->found, back->rows));
-  TRY(measure_input(back, s, 2 * d->intermediate / back->pass->mlp_leaves, inner, d->hidden, back->rows));
   TRY(measure_input(back, s, w->qkv / keys, keys, d->hidden, back->rows));
   if (w->vocabulary)
     TRY(measure_input(back, s, back->head_leaves > 1 ? TREADLE_HEAD_LEAF : d->vocabulary, head, d->hidden,
@@ -158,7 +193,7 @@ static void place_back(treadle_back *back, const sizes *s, bool ties, memory *m)
   const treadle_pass *p = back->pass;
   const treadle_train_columns *w = &back->width;
   treadle_train_buffers *b = &back->buffers;
-  const int64_t rows = back->rows, stream = rows * d->hidden;
+  const int64_t rows = back->rows, stream = rows * d->hidden, experts = expert_rows(back);
   const size_t each = treadle_dtype_bytes(p->options.dtype);
   int64_t width = (rows + TREADLE_PRODUCT_LEAF - 1) / TREADLE_PRODUCT_LEAF * TREADLE_PRODUCT_LEAF;
   b->normed = take(m, stream, sizeof(float));
@@ -166,8 +201,13 @@ static void place_back(treadle_back *back, const sizes *s, bool ties, memory *m)
   b->dnormed = take(m, stream, sizeof(float));
   b->dx = take(m, stream, sizeof(float));
   b->dqkv = take(m, rows * w->qkv, sizeof(float));
-  b->middle = take(m, rows * w->inner, sizeof(float));
-  b->dmiddle = take(m, rows * treadle_larger(w->inner, w->found), sizeof(float));
+  b->middle = take(m, treadle_larger(rows * w->inner, experts * w->expert), sizeof(float));
+  b->dmiddle = take(m, treadle_larger(rows * treadle_larger(w->inner, w->found), experts * w->expert),
+                    sizeof(float));
+  b->expert_dy = take(m, d->routing.experts ? experts * d->hidden : 0, sizeof(float));
+  b->expert_gate_up = take(m, experts * 2 * w->expert, sizeof(float));
+  b->row_losses = take(m, d->routing.experts ? rows : 0, sizeof *b->row_losses);
+  b->by_shared = take(m, w->shared ? rows : 0, sizeof(float));
   b->joined = take(m, s->joined, sizeof(float));
   b->parts = take(m, (rows / TREADLE_TOKEN_LEAF + 1) * s->part, sizeof(float));
   b->head_parts = treadle_train_norms_heads(d) ? take(m, w->keys, sizeof(float)) : NULL;

@@ -48,6 +48,7 @@ static run_of run_in(const treadle_train_windows *w, int32_t s, treadle_row_span
   int64_t first = grad->offset / (int64_t)sizeof(float), end = first + grad->bytes / (int64_t)sizeof(float);
   int64_t begin = first > share.begin ? first : share.begin;
   if (end > share.end) end = share.end;
+  if (!w->trained[s]) end = begin;
   return (run_of){.grad = begin,
                   .count = end > begin ? end - begin : 0,
                   .weights = w->weights + weight->offset +
@@ -130,6 +131,7 @@ static treadle_status take_step(const treadle_train_optimizer *o, const treadle_
 
 static treadle_status take_and_tell(treadle_trainer *t, const treadle_optimizer_step *step, double norm) {
   treadle_status status = take_step(&t->optimizer, step, norm);
+  if (!status) status = treadle_train_move_biases(t);
   treadle_train_forget_unit(t->shards);
   treadle_train_tell(&t->ranks, status);
   return status;

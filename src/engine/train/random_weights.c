@@ -71,7 +71,7 @@ static treadle_status fill_window(const treadle_transformer *transformer, const 
     if (piece->tensor < 0) continue; /* padding is zero */
     const treadle_tensor *tensor = &model->tensors[piece->tensor];
     treadle_elements elements =
-        treadle_elements_of(tensor, piece->box.start, piece->box.size, piece->offset, piece->stride);
+        treadle_elements_of_whole(tensor, piece->box.start, piece->box.size, piece->offset, piece->stride);
     filling w = {.window = window,
                  .dtype = piece->dtype,
                  .seed = treadle_hash_text(tensor->name, seed),

@@ -52,7 +52,7 @@ treadle_train_room treadle_train_measure_room(const treadle_back *back, const tr
   const treadle_transformer *d = back->transformer;
   const treadle_pass *pass = back->pass;
   const treadle_weight *head = &pass->head;
-  int64_t hidden = d->hidden, rows = back->rows, leaf = TREADLE_HEAD_LEAF, nodes;
+  int64_t hidden = d->hidden, rows = back->rows, leaf = TREADLE_HEAD_LEAF, nodes, results;
   treadle_train_room room = {.rows = (uint64_t)(rows * hidden), .chunks = stage->chunk_count};
   treadle_pass_measure_board(pass, &room.pass);
   treadle_leaf_range keys = {(int32_t)(pass->heads.kv_first * back->key_leaves / d->kv_heads),
@@ -65,6 +65,9 @@ treadle_train_room treadle_train_measure_room(const treadle_back *back, const tr
     nodes = treadle_larger(nodes, treadle_leaf_nodes(words, NULL) * TREADLE_HEAD_ROWS);
   room.pass.within = (uint64_t)treadle_larger((int64_t)room.pass.within, nodes * hidden);
   room.pass.within = (uint64_t)treadle_larger((int64_t)room.pass.within, d->heads * d->head_dim);
+  results = pass->buffers.expert_nodes * rows * d->routing.top; /* and derivatives by their weights */
+  room.pass.within =
+      (uint64_t)treadle_larger((int64_t)room.pass.within, results ? results * (hidden + 1) + hidden : 0);
   room.pass.across = LINE;
   room.logits = (uint64_t)(TREADLE_HEAD_ROWS * back->width.vocabulary);
   room.pieces = PIECE;
@@ -252,6 +255,7 @@ treadle_status treadle_train_join_gradients(treadle_trainer *t) {
   treadle_status status = TREADLE_OK;
   if (t->shards) return TREADLE_OK; /* it was done unit by unit */
   treadle_back_tie(&t->back);
+  TRY(treadle_train_copy_experts(&t->back, (int64_t)t->ranks.room.pass.within));
   if (t->ranks.ends) TRY(join_ends(t->ranks.ends, &t->back, t->stage.number == 0));
   if (t->ranks.replicas)
     TRY(add_members(t->ranks.replicas, mine, treadle_train_grads(&t->windows),
@@ -268,16 +272,10 @@ typedef struct looking {
   void *context;
 } looking;
 
-/* Of ranks with the same part of a tensor, the first one of each replica answers for a share of it. */
-static treadle_status look_at(const looking *w, int32_t tensor, const treadle_weight *weight,
-                              const treadle_weight *grad) {
-  treadle_pass *pass = w->back->pass;
-  const treadle_replica *replica = pass->replica;
-  bool first = treadle_is_there(weight);
-  treadle_status status = TREADLE_OK;
-  if (!first) return TREADLE_OK;
-  if (pass->ranks.stage) TRY(treadle_pass_is_first(pass, tensor, weight, &first));
-  for (int32_t s = 0; first && s < grad->segment_count; s++) {
+/* This replica's share of a gradient. */
+static void look_at_share(const looking *w, const treadle_weight *grad) {
+  const treadle_replica *replica = w->back->pass->replica;
+  for (int32_t s = 0; s < grad->segment_count; s++) {
     const treadle_segment *segment = &grad->segments[s];
     const float *at = (const float *)(const void *)(w->back->window + segment->at);
     int64_t row = segment->rows * replica->number / replica->count;
@@ -288,8 +286,30 @@ static treadle_status look_at(const looking *w, int32_t tensor, const treadle_we
     }
     for (; row < end; row++) w->look(w->context, at + row * segment->stride, grad->column_count);
   }
+}
+
+/* Of ranks with the same part of a tensor, the first one of each replica answers for a share of it. */
+static treadle_status look_at(const looking *w, int32_t tensor, const treadle_weight *weight,
+                              const treadle_weight *grad) {
+  treadle_pass *pass = w->back->pass;
+  bool first = treadle_is_there(weight);
+  treadle_status status = TREADLE_OK;
+  if (!first) return TREADLE_OK;
+  if (pass->ranks.stage) TRY(treadle_pass_is_first(pass, tensor, weight, &first));
+  if (first) look_at_share(w, grad);
 out:
   return status;
+}
+
+static void look_at_experts(const looking *w, int32_t layer) {
+  const treadle_layer_weights *grads = &w->back->grads[layer];
+  for (int32_t e = 0; grads->expert_down && e < w->back->transformer->routing.experts; e++) {
+    if (!treadle_is_there(&grads->expert_down[e]) || !treadle_pass_brings(w->back->pass, layer, e))
+      continue;
+    look_at_share(w, &grads->expert_gate[e]);
+    look_at_share(w, &grads->expert_up[e]);
+    look_at_share(w, &grads->expert_down[e]);
+  }
 }
 
 treadle_status treadle_train_each_own(treadle_trainer *t, treadle_train_visit look, void *context) {
@@ -303,10 +323,12 @@ treadle_status treadle_train_each_own(treadle_trainer *t, treadle_train_visit lo
       look(context, treadle_train_grads(&t->windows), (int64_t)(t->windows.grad_bytes / sizeof(float)));
     return TREADLE_OK;
   }
-  for (int32_t l = 0; l < d->layers; l++)
+  for (int32_t l = 0; l < d->layers; l++) {
     for (int role = 0; role < TREADLE_ROLES; role++)
       TRY(look_at(&w, d->layer[l].tensor[role], &t->pass->layers[l].weight[role],
                   &back->grads[l].weight[role]));
+    look_at_experts(&w, l);
+  }
   if (treadle_pass_has_chunk(t->pass, 0)) TRY(look_at(&w, d->embed, &t->pass->embed, &back->grad_embed));
   if (treadle_pass_has_chunk(t->pass, t->stage.pipeline.chunks - 1)) {
     TRY(look_at(&w, d->final_norm, &t->pass->final_norm, &back->grad_final_norm));

@@ -76,7 +76,8 @@ static treadle_status list_units(treadle_train_shards *s) {
   if (!s->units) return no_memory();
   for (int32_t l = 0; l < d->layers; l++)
     for (int role = 0; role < TREADLE_ROLES; role++)
-      TRY(add_tensor(model, &s->units[l], d->layer[l].tensor[role]));
+      if (role != TREADLE_ROLE_ROUTER_BIAS) /* a buffer, which each rank has whole */
+        TRY(add_tensor(model, &s->units[l], d->layer[l].tensor[role]));
   TRY(add_tensor(model, &s->units[treadle_train_unit_embed(d)], d->embed));
   TRY(add_tensor(model, &s->units[treadle_train_unit_head(d)], d->final_norm));
   TRY(add_tensor(model, &s->units[treadle_train_unit_head(d)], d->head));
@@ -121,8 +122,8 @@ static treadle_status find_runs(const treadle_layout *layout, int64_t rank, cons
     for (size_t p = 0; p < pieces.count; p++) {
       const treadle_piece *piece = &pieces.items[p];
       if (piece->tensor != u->tensors.items[i].tensor) continue;
-      treadle_elements elements = treadle_elements_of(&model->tensors[piece->tensor], piece->box.start,
-                                                      piece->box.size, piece->offset, piece->stride);
+      treadle_elements elements = treadle_elements_of_whole(
+          &model->tensors[piece->tensor], piece->box.start, piece->box.size, piece->offset, piece->stride);
       run_finder f = {.runs = runs,
                       .whole = u->tensors.items[i].at,
                       .each = (int64_t)treadle_dtype_bytes(piece->dtype)};
@@ -165,21 +166,50 @@ out:
 
 /* ---- Weights of a unit ----------------------------------------------------------------------------------- */
 
-/* The whole matrix, in its place of the unit. */
-static treadle_status place_weight(treadle_arena *arena, const unit *u, int32_t tensor,
+/* Matrix `number` of a tensor, in its place of the unit. */
+static treadle_status place_expert(treadle_arena *arena, const unit *u, int32_t tensor, int64_t number,
                                    treadle_weight *weight) {
-  treadle_segment *segment;
+  treadle_segment *segment = treadle_arena_alloc_array(arena, 1, sizeof *segment);
   size_t i = 0;
-  if (tensor < 0) return TREADLE_OK;
-  segment = treadle_arena_alloc_array(arena, 1, sizeof *segment);
   if (!segment) return no_memory();
   while (u->tensors.items[i].tensor != tensor) i++;
-  *segment = (treadle_segment){.at = (size_t)u->tensors.items[i].at * treadle_dtype_bytes(weight->dtype),
+  const int64_t at = u->tensors.items[i].at + number * weight->rows * weight->columns;
+  *segment = (treadle_segment){.at = (size_t)at * treadle_dtype_bytes(weight->dtype),
                                .rows = weight->rows,
                                .stride = weight->columns};
   weight->segments = segment;
   weight->segment_count = 1;
   return TREADLE_OK;
+}
+
+/* The whole matrix, in its place of the unit. */
+static treadle_status place_weight(treadle_arena *arena, const unit *u, int32_t tensor,
+                                   treadle_weight *weight) {
+  return tensor < 0 ? TREADLE_OK : place_expert(arena, u, tensor, 0, weight);
+}
+
+/* The whole matrix of each expert. */
+static treadle_status place_experts(treadle_arena *arena, const unit *u, int32_t tensor, int64_t experts,
+                                    treadle_weight *weights) {
+  treadle_status status = TREADLE_OK;
+  for (int64_t e = 0; weights && e < experts; e++) TRY(place_expert(arena, u, tensor, e, &weights[e]));
+out:
+  return status;
+}
+
+static treadle_status place_layer(treadle_arena *arena, const unit *u, const treadle_transformer *d,
+                                  int32_t layer, treadle_layer_weights *w) {
+  const int32_t *tensor = d->layer[layer].tensor;
+  const int64_t experts = d->routing.experts;
+  treadle_status status = TREADLE_OK;
+  w->weight[TREADLE_ROLE_ROUTER_BIAS].segment_count = 0; /* treadle_train_read_biases */
+  for (int role = 0; role < TREADLE_ROLES; role++)
+    if (w->weight[role].segment_count) TRY(place_weight(arena, u, tensor[role], &w->weight[role]));
+  TRY(place_experts(arena, u, tensor[TREADLE_ROLE_EXPERT_GATE], experts, w->expert_gate));
+  TRY(place_experts(arena, u, tensor[TREADLE_ROLE_EXPERT_UP], experts, w->expert_up));
+  TRY(place_experts(arena, u, tensor[TREADLE_ROLE_EXPERT_DOWN], experts, w->expert_down));
+out:
+  return status;
 }
 
 treadle_status treadle_train_place_shards(const treadle_train_shards *s) {
@@ -189,12 +219,10 @@ treadle_status treadle_train_place_shards(const treadle_train_shards *s) {
   const treadle_transformer *d = back->transformer;
   const unit *head = &s->units[treadle_train_unit_head(d)], *embed = &s->units[treadle_train_unit_embed(d)];
   treadle_status status = TREADLE_OK;
-  for (int32_t l = 0; l < d->layers; l++)
-    for (int role = 0; role < TREADLE_ROLES; role++) {
-      int32_t tensor = d->layer[l].tensor[role];
-      TRY(place_weight(arena, &s->units[l], tensor, &pass->layers[l].weight[role]));
-      TRY(place_weight(arena, &s->units[l], tensor, &back->grads[l].weight[role]));
-    }
+  for (int32_t l = 0; l < d->layers; l++) {
+    TRY(place_layer(arena, &s->units[l], d, l, &pass->layers[l]));
+    TRY(place_layer(arena, &s->units[l], d, l, &back->grads[l]));
+  }
   TRY(place_weight(arena, embed, d->embed, &pass->embed));
   TRY(place_weight(arena, embed, d->embed, &back->grad_embed));
   TRY(place_weight(arena, head, d->final_norm, &pass->final_norm));

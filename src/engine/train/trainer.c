@@ -64,10 +64,7 @@ static treadle_status find_grads(treadle_back *back, const treadle_layout *layou
   if (!back->grads)
     return treadle_fail(TREADLE_NO_MEMORY, "no memory for %lld layers", (long long)d->layers);
   for (int32_t l = 0; l < d->layers; l++)
-    for (int role = 0; role < TREADLE_ROLES; role++)
-      if (d->layer[l].tensor[role] >= 0)
-        TRY(treadle_weight_find(layout, rank, d->layer[l].tensor[role], -1, arena,
-                                &back->grads[l].weight[role]));
+    TRY(treadle_layer_weights_find(d, layout, rank, l, arena, &back->grads[l]));
   TRY(treadle_weight_find(layout, rank, d->embed, -1, arena, &back->grad_embed));
   TRY(treadle_weight_find(layout, rank, d->final_norm, -1, arena, &back->grad_final_norm));
   if (d->head < 0) return find_score(back, layout, arena);
@@ -104,8 +101,6 @@ static treadle_status check(const treadle_back *back, const treadle_layout *layo
   const treadle_weight *head = &back->pass->head;
   if (d->head_dim > TREADLE_ROPE_WIDTH_MOST) return refuse(layout, "heads of more than 1024 values");
   if (d->attention == TREADLE_ATTENTION_MLA) return refuse(layout, "latent attention");
-  for (int32_t l = 0; l < d->layers; l++)
-    if (d->layer[l].sparse) return refuse(layout, "experts");
   if (back->pass->copies) return refuse(layout, "matrices of several types");
   if (back->head_leaves > 1 && head->segment_count &&
       (head->first_row % TREADLE_HEAD_LEAF || head->row_count != head->end_row - head->first_row))
@@ -227,6 +222,37 @@ out:
   return status;
 }
 
+/* Tensors that have gradients: not biases of routers, nor what no layer computes with, such as drafts. */
+static bool is_trained(const treadle_trainer *t, int32_t tensor) {
+  const treadle_transformer *d = t->transformer;
+  if (tensor == d->embed || tensor == d->final_norm || tensor == d->head || tensor == d->score ||
+      tensor == d->score_bias)
+    return true;
+  for (int32_t l = 0; l < d->layers; l++)
+    for (int role = 0; role < TREADLE_ROLES; role++)
+      if (d->layer[l].tensor[role] == tensor)
+        return role != TREADLE_ROLE_ROUTER_BIAS && !(role == TREADLE_ROLE_ROUTER && t->routers.frozen);
+  return false;
+}
+
+static treadle_status find_trained(treadle_trainer *t) {
+  const treadle_train_windows *w = &t->windows;
+  treadle_pieces pieces = {0};
+  int32_t count;
+  treadle_status status;
+  treadle_layout_storages(w->layout, w->rank, &count);
+  bool *trained = treadle_arena_alloc_array(&t->arena, (size_t)count + 1, sizeof *trained);
+  if (!trained) return treadle_fail(TREADLE_NO_MEMORY, "no memory for a trainer");
+  TRY(treadle_layout_pieces(w->layout, w->rank, &pieces));
+  for (size_t i = 0; i < pieces.count; i++)
+    if (pieces.items[i].tensor >= 0 && !trained[pieces.items[i].storage])
+      trained[pieces.items[i].storage] = is_trained(t, pieces.items[i].tensor);
+  t->windows.trained = trained;
+out:
+  treadle_array_release(&pieces);
+  return status;
+}
+
 static treadle_train_optimizer optimizer_of(const treadle_trainer *t, const treadle_trainer_options *o) {
   return (treadle_train_optimizer){.windows = &t->windows,
                                    .ranks = &t->ranks,
@@ -255,6 +281,9 @@ treadle_status treadle_train_fill(treadle_trainer *t, const treadle_trainer_opti
   pass = pass_options(t->transformer, layout, t->back.rows, o);
   TRY(treadle_pass_create(t->transformer, computed, &t->replica, t->shards ? 0 : rank, &pass, &t->pass));
   TRY(set_back(&t->back, t->pass, o, layout));
+  TRY(treadle_train_routers_take(t->transformer, o, &t->arena, &t->routers));
+  t->back.routers = &t->routers;
+  TRY(find_trained(t));
   t->optimizer = optimizer_of(t, o);
   TRY(find_grads(&t->back, t->shards ? treadle_train_whole_grads(t->shards) : t->windows.grad_layout,
                  &t->arena));
@@ -268,10 +297,11 @@ out:
 
 /* Of options that ranks must have alike, and that nothing else compares. */
 static uint64_t hash_options(const treadle_trainer_options *o) {
-  const double adam[] = {o->adam_beta1, o->adam_beta2, o->adam_eps};
-  const uint64_t hash = treadle_hash_bytes(adam, sizeof adam, 0);
-  return treadle_hash_more(hash, (uint64_t)o->forward_only << 2 | (uint64_t)o->optimizer << 1 |
-                                     o->distributed_optimizer);
+  const double numbers[] = {o->adam_beta1,     o->adam_beta2,   o->adam_eps,
+                            o->aux_loss_coeff, o->z_loss_coeff, o->expert_bias_rate};
+  const uint64_t hash = treadle_hash_bytes(numbers, sizeof numbers, 0);
+  return treadle_hash_more(hash, (uint64_t)o->freeze_routers << 3 | (uint64_t)o->forward_only << 2 |
+                                     (uint64_t)o->optimizer << 1 | o->distributed_optimizer);
 }
 
 treadle_status treadle_trainer_create(treadle_group *group, const treadle_layout *layout,
@@ -319,8 +349,12 @@ treadle_status treadle_train_bind_weights(treadle_trainer *t, const void *weight
                                                              : (const char *)weights,
                                         .cache = t->memory.cache,
                                         .work = t->memory.pass_work};
+  treadle_status status;
   treadle_train_show_shards(t->shards, weights);
-  return treadle_pass_bind(t->pass, &windows);
+  TRY(treadle_pass_bind(t->pass, &windows));
+  if (t->shards) TRY(treadle_train_read_biases(t, weights));
+out:
+  return status;
 }
 
 treadle_status treadle_train_bind(treadle_trainer *t) {

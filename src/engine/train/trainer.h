@@ -24,7 +24,9 @@
  *   stage.h            this rank's layers, and the rings between stages
  *     pipeline.c         in which order a rank takes micro batches through its layers
  *   ranks.h            the ranks that compute together, and what each of them brings
+ *     copied_experts.c   experts that several of them have
  *   shards.h           FSDP2: shards, gathered a layer at a time
+ *   routers.h          losses of routers, and their biases
  *   optimizer.h        AdamW
  *     state.c            its state as a folder
  *   memory.h           the memory that both passes compute in
@@ -36,6 +38,7 @@
 #include "train/memory.h"
 #include "train/optimizer.h"
 #include "train/ranks.h"
+#include "train/routers.h"
 #include "train/shards.h"
 #include "train/stage.h"
 #include "train/windows.h"
@@ -49,6 +52,7 @@ struct treadle_trainer {
   treadle_train_windows windows;
   treadle_train_stage stage;
   treadle_train_ranks ranks;
+  treadle_train_routers routers;
   treadle_train_shards *shards; /* NULL: the layout is not sharded */
   treadle_train_optimizer optimizer;
   treadle_train_memory memory;
@@ -89,5 +93,19 @@ treadle_status treadle_train_join_gradients(treadle_trainer *t);
 /* In this rank's share of all gradients, without what other ranks have too: each part. */
 typedef void (*treadle_train_visit)(void *context, const float *values, int64_t count);
 treadle_status treadle_train_each_own(treadle_trainer *t, treadle_train_visit look, void *context);
+
+/* ---- routers.c ---- */
+
+/* Of all layers and ranks: counts, losses, and their figures. Collective. */
+treadle_status treadle_train_join_routers(treadle_trainer *t, treadle_loss *loss_p);
+/* The biases of all layers of this rank, from a window of weights to where the pass reads them. */
+treadle_status treadle_train_read_biases(treadle_trainer *t, const void *weights);
+/* After a step that was taken: by expert_bias_rate up where an expert was chosen less often than the mean, or down. */
+treadle_status treadle_train_move_biases(treadle_trainer *t);
+
+/* ---- copied_experts.c ---- */
+
+/* The gradients of experts of which other ranks of the stage have copies; room: elements that a rank brings at once. Collective. */
+treadle_status treadle_train_copy_experts(const treadle_back *back, int64_t room);
 
 #endif

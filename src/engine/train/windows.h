@@ -16,6 +16,7 @@ typedef struct treadle_train_windows {
   bool offloads;     /* they lie on the host, and take nothing of the device */
   bool forward_only; /* there are no gradients: grads is NULL */
   size_t weight_bytes, grad_bytes;
+  const bool *trained; /* [storage tensors]: those that a step of the optimizer changes */
 } treadle_train_windows;
 
 /* The gradients of all elements here, as they lie in the window. */

@@ -74,6 +74,20 @@ static treadle_status refuse_ranks(const divided *whose, int64_t ranks) {
          treadle_text_of_count(tp * pp, pool ? "slot" : "rank"));
 }
 
+/* Megatron's grid of experts; with moe_tp_extend_ep, MindSpeed-RL's. */
+static treadle_status add_experts(const divided *whose, treadle_builder *text) {
+  const treadle_config_actor *actor = whose->sizes;
+  const int64_t tp = actor->tensor_model_parallel_size;
+  int64_t ep = actor->expert_model_parallel_size, etp = actor->expert_tensor_parallel_size;
+  if (actor->moe_tp_extend_ep && etp > 1)
+    REFUSE("%s: %s is %lld, and %s is true: experts are then not split", whose->config->file,
+           PLACE_OF(whose, expert_tensor_parallel_size), (long long)etp, PLACE_OF(whose, moe_tp_extend_ep));
+  if (actor->moe_tp_extend_ep) ep *= tp, etp = 1;
+  if (ep > 1) treadle_builder_add(text, "ep=%lld,", (long long)ep);
+  if (etp && etp != tp) treadle_builder_add(text, "etp=%lld,", (long long)etp);
+  return TREADLE_OK;
+}
+
 static treadle_status add_megatron(const divided *whose, int64_t layers, int64_t ranks,
                                    treadle_builder *text) {
   const treadle_config_actor *actor = whose->sizes;
@@ -84,7 +98,7 @@ static treadle_status add_megatron(const divided *whose, int64_t layers, int64_t
   if (tp > 1) treadle_builder_add(text, "tp=%lld,", (long long)tp);
   if (pp > 1) treadle_builder_add(text, "pp=%lld,", (long long)pp);
   if (chunks > 1) treadle_builder_add(text, "vpp=%lld,", (long long)chunks);
-  return TREADLE_OK;
+  return add_experts(whose, text);
 }
 
 static treadle_status add_fsdp2(const divided *whose, int64_t ranks, treadle_builder *text) {

@@ -180,6 +180,15 @@ static treadle_status check_strategy(const treadle_config_role *role) {
   return TREADLE_OK;
 }
 
+/* Sizes that have no key in the role's section. */
+static void inherit_experts(const treadle_config_role *role) {
+  const treadle_config_actor *actor = &role->config->settings.actor;
+  treadle_config_actor *own = own_of(role);
+  own->expert_model_parallel_size = actor->expert_model_parallel_size;
+  own->expert_tensor_parallel_size = actor->expert_tensor_parallel_size;
+  own->moe_tp_extend_ep = actor->moe_tp_extend_ep;
+}
+
 treadle_status treadle_config_role_settle_layout(const treadle_config_role *role) {
   treadle_train_config *config = role->config;
   const int sizes[] = {OWN_KEY(tensor_model_parallel_size), OWN_KEY(pipeline_model_parallel_size),
@@ -196,6 +205,7 @@ treadle_status treadle_config_role_settle_layout(const treadle_config_role *role
     treadle_config_role_inherit(role, OWN_KEY(strategy));
     treadle_config_role_inherit(role, OWN_KEY(layout));
     treadle_config_role_inherit_all(role, sizes, count);
+    inherit_experts(role);
   }
   TRY(check_strategy(role));
 out:

@@ -84,7 +84,9 @@ static treadle_status check_schedule(treadle_train_config *config) {
 /* No size beside a layout. */
 static treadle_status refuse_sizes(treadle_train_config *config) {
   const int sizes[] = {KEY(actor.tensor_model_parallel_size), KEY(actor.pipeline_model_parallel_size),
-                       KEY(actor.num_layers_per_virtual_pipeline_stage), KEY(actor.fsdp_size)};
+                       KEY(actor.expert_model_parallel_size), KEY(actor.expert_tensor_parallel_size),
+                       KEY(actor.moe_tp_extend_ep), KEY(actor.num_layers_per_virtual_pipeline_stage),
+                       KEY(actor.fsdp_size)};
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
     if (treadle_train_config_is_given(config, sizes[i]))
       REFUSE("%s: %s and %s exclude each other", config->file, treadle_train_config_place(config, sizes[i]),
@@ -127,6 +129,9 @@ static treadle_status refuse_with_fsdp2(treadle_train_config *config) {
   const treadle_config_actor *actor = &config->settings.actor;
   const char *other = actor->tensor_model_parallel_size > 1     ? PLACE(actor.tensor_model_parallel_size)
                       : actor->pipeline_model_parallel_size > 1 ? PLACE(actor.pipeline_model_parallel_size)
+                      : actor->expert_model_parallel_size > 1  ? PLACE(actor.expert_model_parallel_size)
+                      : actor->expert_tensor_parallel_size > 1 ? PLACE(actor.expert_tensor_parallel_size)
+                      : actor->moe_tp_extend_ep                ? PLACE(actor.moe_tp_extend_ep)
                       : actor->num_layers_per_virtual_pipeline_stage
                           ? PLACE(actor.num_layers_per_virtual_pipeline_stage)
                       : s->training.use_distributed_optimizer ? PLACE(training.use_distributed_optimizer)

@@ -136,6 +136,12 @@ static const cut cuts[] = {
     {"megatron:pp=4", 4, 1},       {"megatron:tp=2,pp=2", 4, 2},
     {"megatron:pp=2,vpp=2", 2, 1}, {"megatron:tp=2,pp=2,vpp=2", 4, 2},
     {"megatron:tp=4,pp=2", 8, 4},  {"megatron:tp=2,pp=4", 8, 2},
+    {"megatron:tp=2,ep=2,etp=1", 2, 2},
+    {"megatron:tp=2,ep=1,etp=1", 2, 2}, /* each expert on both */
+    {"megatron:tp=4,ep=4,etp=1", 4, 4},
+    {"megatron:tp=4,ep=2,etp=2", 4, 4},
+    {"megatron:tp=4,ep=2,etp=1", 4, 4},
+    {"megatron:tp=2,pp=2,ep=2,etp=1", 4, 2},
 };
 enum { CUTS = sizeof cuts / sizeof *cuts };
 
@@ -143,11 +149,12 @@ typedef struct subject {
   const char *model; /* of the sources, or beside them */
   int64_t vocabulary;
   int layers, kv_heads;
+  bool experts;
 } subject;
 
 static bool fits(const subject *s, const cut *c) {
   int stages = c->ranks / c->tp * (strstr(c->layout, "vpp") ? 2 : 1);
-  return c->tp <= s->kv_heads && s->layers % stages == 0;
+  return c->tp <= s->kv_heads && s->layers % stages == 0 && (s->experts || !strstr(c->layout, "ep="));
 }
 
 /* Each layout with one of the four ways to keep activations; with all of them where time does not matter. */
@@ -179,12 +186,16 @@ static void check_subject(const subject *s, const char *dtype, const char *kerne
 }
 
 static const subject subjects[] = {
-    {"tests/golden/models/llama-gqa-llama3rope", 128, 4, 2},
-    {"tests/golden/models/qwen2-tied", 128, 4, 2},
-    {"../shared/data/golden/models/llama-tied-biases", 128, 4, 4},
-    {"../shared/data/golden/models/qwen3", 128, 4, 2},
-    {"../shared/data/verl-arithmetic-sequence/model", 16, 4, 4},
-    {"../shared/data/stories260K/hf", 128, 5, 4},
+    {"tests/golden/models/llama-gqa-llama3rope", 128, 4, 2, false},
+    {"tests/golden/models/qwen2-tied", 128, 4, 2, false},
+    {"../shared/data/golden/models/llama-tied-biases", 128, 4, 4, false},
+    {"../shared/data/golden/models/qwen3", 128, 4, 2, false},
+    {"../shared/data/verl-arithmetic-sequence/model", 16, 4, 4, false},
+    {"../shared/data/stories260K/hf", 128, 5, 4, false},
+    {"tests/golden/models/qwen2moe", 203, 4, 2, true},
+    {"tests/golden/models/glm4moe-qknorm", 203, 4, 2, true},
+    {"../shared/data/golden/models/qwen3moe", 203, 4, 2, true},
+    {"../shared/data/golden/models/mixtral", 203, 4, 2, true},
 };
 
 static void test_same_bits(void **state) {

@@ -181,8 +181,6 @@ static const struct {
     {"model: ${a.b}\n", NULL, "sft.yaml:2: actor_config.model: ${a.b}: there is no such value"},
     {"lr: 1\n", "actor_config.lr=x", "override actor_config.lr is 'x', and must be a number"},
     /* what treadle does in one way */
-    {"expert_model_parallel_size: 2\n", NULL,
-     "actor_config.expert_model_parallel_size is '2': here it can only be 1"},
     {"context_parallel_size: [1]\n", NULL, "is not a single value: here it can only be 1"},
     {"num_layer_list: 1,2\n", NULL, "actor_config.num_layer_list: this cannot be done here; leave it out"},
     {"hidden_dropout: 0.1\n", NULL, "here it can only be 0"},

@@ -1,0 +1,27 @@
+/* Backward of routing (nn/router.h): from what the loss says of the weights of a token's experts to its logits. Which experts were chosen
+ * has no gradient, nor has the bias. */
+#ifndef TREADLE_NN_ROUTER_BACK_H
+#define TREADLE_NN_ROUTER_BACK_H
+
+#include "nn/router.h"
+
+/* Losses of the router itself, as they are of one token. */
+typedef struct treadle_router_losses {
+  const float *
+      by_probability; /* [experts] derivatives by the probabilities: the scores, or sigmoids over their sum; NULL: none */
+  float z; /* of the squared log-sum-exp of the logits; 0: none */
+} treadle_router_losses;
+
+/* dlogits [experts] = the derivatives by the logits, from those by the weights of routed[top_k] and of the losses.
+ * scores: room for 2 * experts values. dlogits may be logits. Returns what the losses come to.
+ *
+ *   w = scale * p, or scale * p / S where weights are renormalised, S the sum of the chosen p (noaux_tc: + 1e-20)
+ *   soft-max: dlogit = p * (dp - sum of all dp * p)    sigmoid: dlogit = dp * p * (1 - p)
+ *
+ * Sums are made in the order of the experts, in fp32. */
+double treadle_router_back(const treadle_router *router, const treadle_row_ops *ops,
+                           const treadle_routed *routed, const float *by_weight,
+                           const treadle_router_losses *losses, const float *logits, float *scores,
+                           float *dlogits);
+
+#endif

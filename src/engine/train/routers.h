@@ -1,0 +1,40 @@
+/* What routers have beside their weights: losses of their own, which keep experts evenly loaded, and biases, which have no gradient.
+ *
+ * Of a micro batch of T tokens and a layer with E experts, of which k are chosen for each token:
+ *
+ *   aux   aux_loss_coeff * E / (k * T^2) * the sum over experts of (how often it was chosen) * (the sum over tokens of its probability)
+ *         probabilities over all experts; of sigmoid scores, each divided by their sum
+ *   z     z_loss_coeff * the mean over tokens of the squared log-sum-exp of the logits
+ *
+ * Micro batches are weighted by their tokens over those of the whole step, on all ranks. */
+#ifndef TREADLE_TRAIN_ROUTERS_H
+#define TREADLE_TRAIN_ROUTERS_H
+
+#include "base/arena.h"
+#include "nn/router_back.h"
+#include "pass/transformer.h"
+#include "treadle_builtin.h"
+
+typedef struct treadle_train_routers {
+  const treadle_transformer *transformer;
+  double aux, z, bias_rate; /* coefficients; how far a step moves a bias */
+  bool frozen;              /* routers have no gradients */
+  double tokens;            /* of a step, on all ranks */
+  int64_t
+      *counts; /* [layers, experts]: choices of a step by the tokens of this coordinate; after it, of all */
+  double *losses;        /* [layers] the same of losses */
+  float *by_probability; /* [experts] derivatives of a layer's aux by the probabilities of a token */
+} treadle_train_routers;
+
+/* Without experts all arrays are NULL. Refused: coefficients that are no numbers from 0 on. */
+treadle_status treadle_train_routers_take(const treadle_transformer *transformer,
+                                          const treadle_trainer_options *options, treadle_arena *arena,
+                                          treadle_train_routers *routers);
+/* A step begins, of this many tokens on all ranks. */
+void treadle_train_routers_begin(treadle_train_routers *routers, int64_t tokens);
+/* What a layer's micro batch adds to the gradients of its logits; by_probability is filled. begin: [experts + 1] of
+ * treadle_pass_list_places. */
+treadle_router_losses treadle_train_routers_of(treadle_train_routers *routers, int32_t layer,
+                                               const int64_t *begin);
+
+#endif
