@@ -8,24 +8,29 @@
 
 #include "treadle_loop.h"
 
-enum { RANKS_MOST = 4, PAGE = 4096, PROMPT_MOST = 9, RESPONSE = 20, LENGTH = PROMPT_MOST + RESPONSE };
+enum { RANKS_MOST = 8, PAGE = 4096, PROMPT_MOST = 9, RESPONSE = 20, LENGTH = PROMPT_MOST + RESPONSE };
 enum { SAMPLES = 2, MICRO = 4, ROUNDS = 2, TOKENS = 2000 };
 static const double temperatures[ROUNDS] = {1, 0.7};
 
 static const struct pair {
   const char *train, *infer;
   int ranks;
+  bool experts; /* of a model that has some */
 } pairs[] = {
-    {"megatron:tp=2,dtype=bf16", "vllm:tp=1,dtype=bf16", 2},
-    {"megatron:tp=2,dtype=fp32", "vllm:tp=2,dtype=fp32", 2},
-    {"megatron:tp=2,dtype=bf16", "sglang:tp=4,dtype=bf16", 4},
-    {"megatron:tp=4,dtype=fp32", "vllm:tp=2,dtype=fp32", 4},
-    {"megatron:tp=4,dtype=bf16", "vllm:tp=4,dtype=bf16", 4},
-    {"megatron:pp=2,dtype=bf16", "vllm:tp=2,dtype=bf16", 2},
-    {"megatron:tp=2,pp=2,dtype=bf16", "vllm:tp=1,dtype=bf16", 4},
-    {"megatron:tp=2,pp=2,dtype=fp32", "sglang:tp=2,dtype=fp32", 4},
-    {"fsdp2:dtype=bf16", "vllm:tp=1,dtype=bf16", 2},
-    {"fsdp2:dtype=fp32", "vllm:tp=4,dtype=fp32", 4},
+    {"megatron:tp=2,dtype=bf16", "vllm:tp=1,dtype=bf16", 2, false},
+    {"megatron:tp=2,dtype=fp32", "vllm:tp=2,dtype=fp32", 2, false},
+    {"megatron:tp=2,dtype=bf16", "sglang:tp=4,dtype=bf16", 4, false},
+    {"megatron:tp=4,dtype=fp32", "vllm:tp=2,dtype=fp32", 4, false},
+    {"megatron:tp=4,dtype=bf16", "vllm:tp=4,dtype=bf16", 4, false},
+    {"megatron:pp=2,dtype=bf16", "vllm:tp=2,dtype=bf16", 2, false},
+    {"megatron:tp=2,pp=2,dtype=bf16", "vllm:tp=1,dtype=bf16", 4, false},
+    {"megatron:tp=2,pp=2,dtype=fp32", "sglang:tp=2,dtype=fp32", 4, false},
+    {"fsdp2:dtype=bf16", "vllm:tp=1,dtype=bf16", 2, false},
+    {"fsdp2:dtype=fp32", "vllm:tp=4,dtype=fp32", 4, false},
+    {"megatron:tp=2,ep=2,etp=1,dtype=bf16", "vllm:tp=2,dtype=bf16", 2, true},
+    {"megatron:pp=2,dtype=bf16", "vllm:dp=2,ep=on,dtype=bf16", 2, true}, /* groups */
+    {"megatron:tp=2,pp=2,ep=2,etp=1,dtype=fp32", "vllm:tp=2,dp=2,ep=on,dtype=fp32", 4, true},
+    {"megatron:tp=4,pp=2,ep=4,etp=1,dtype=bf16", "vllm:tp=2,dp=4,ep=on,dtype=bf16", 8, true},
 };
 
 /* Of a pair, or of the part of it that a rank sees. */
@@ -202,7 +207,7 @@ static void add_ranks(scene *s) {
 
 static void run_pair(scene *s, const struct pair *pair, int64_t tokens) {
   const int64_t each = SAMPLES * RESPONSE;
-  treadle_model *model = tiny_open();
+  treadle_model *model = pair->experts ? tiny_open_experts() : tiny_open();
   s->pair = pair;
   s->count = (int)((tokens + each - 1) / each);
   s->prompts = make_prompts(s->count);
