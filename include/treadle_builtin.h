@@ -364,10 +364,9 @@ typedef struct treadle_trainer treadle_trainer;
 /* Makes a trainer: weights in a layout, gradients in that layout as fp32, and memory for activations. It computes in
  * the type of the layout, bf16 or fp32 (fp32 for fp16). All ranks of the group make the same calls with the same
  * options; group: NULL is this process alone. Group and layout must outlive the trainer. Options may be NULL. Refused,
- * by name: experts, latent attention, more tensor parallel ranks than key and value heads, and anything else that the
- * engine does not compute. If the model has a score head (TREADLE_HEAD_SCORE), so has the trainer: it computes values
- * and scores, and the loss "value". On failure *trainer_p is NULL. Collective, like all functions of trainers except
- * accessors. */
+ * by name: more tensor parallel ranks than key and value heads, and anything else that the engine does not compute. If
+ * the model has a score head (TREADLE_HEAD_SCORE), so has the trainer: it computes values and scores, and the loss
+ * "value". On failure *trainer_p is NULL. Collective, like all functions of trainers except accessors. */
 treadle_status treadle_trainer_create(treadle_group *group, const treadle_layout *layout,
                                       const treadle_trainer_options *options, treadle_trainer **trainer_p);
 void treadle_trainer_destroy(treadle_trainer *trainer);

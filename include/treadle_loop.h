@@ -425,6 +425,7 @@ typedef struct treadle_rl_step {
   size_t peak_bytes;                           /* of the fullest rank so far */
   int64_t logprob_differing; /* tokens of the step with log-probabilities that differ between generator and trainer */
   const char *checkpoint;    /* the folder that was saved after the step; NULL: none was */
+  double expert_load_max, expert_load_min; /* as in treadle_loss, of the last mini batch; 0: there are no experts */
 } treadle_rl_step;
 
 /* All callbacks run in the thread that called the library. */

@@ -18,6 +18,7 @@ static void progress(void *context, const treadle_rl_step *s) {
   fprintf(file, "step %lld of %lld  reward %.4f", (long long)s->step, (long long)s->steps, s->reward);
   if (!isnan(s->kl)) fprintf(file, "  kl %.3g", s->kl);
   if (!isnan(s->entropy)) fprintf(file, "  entropy %.3f", s->entropy);
+  if (s->expert_load_max > 0) fprintf(file, "  load %.2f to %.2f", s->expert_load_min, s->expert_load_max);
   fprintf(file, "  length %.1f", s->response_length);
   if (!isnan(s->loss)) fprintf(file, "  norm %.3g", s->grad_norm);
   fprintf(file, "  %.2f s (gen %.2f, switch %.3f)  peak %.1f MiB", s->seconds, s->gen_seconds,

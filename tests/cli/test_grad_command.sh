@@ -61,6 +61,4 @@ refused 'line 1' "$model" --file "$folder/rows.jsonl"
 line ''
 refused 'no rows' "$model" --file "$folder/rows.jsonl"
 refused 'otherwise' "$model" --file "$rows" --layout hf:dtype=bf16 --dtype fp32
-refused 'experts' "$TREADLE_SOURCE/tests/golden/models/qwen2moe" --file "$rows"
-refused 'latent attention' "$TREADLE_SOURCE/tests/golden/models/dsv3-yarn" --file "$rows"
 refused 'ranks' "$model" --file "$rows" --layout megatron:tp=2

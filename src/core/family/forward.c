@@ -170,8 +170,5 @@ const char *treadle_family_not_generated(const treadle_family *family) {
 
 /* By what the trainer refuses (src/engine/train/trainer.c), in its words. */
 const char *treadle_family_not_trained(const treadle_family *family) {
-  const treadle_forward_section *section = family->forward;
-  if (!section) return treadle_family_not_generated(family);
-  const char *attention = section->facts[TREADLE_FACT_ATTENTION];
-  return attention && strcmp(attention, "mla") == 0 ? "latent attention" : NULL;
+  return treadle_family_not_generated(family);
 }

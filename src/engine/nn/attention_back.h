@@ -6,7 +6,8 @@
  *   3. dp of each key: a chain over the dimensions of dout times value; d = sum of dout * out, in lanes.
  *   4. ds = p * (dp - d) * scale.
  *   5. dq: a chain of ds * key over the keys in ascending order; dk of each key += ds * q and dv += p * dout, fused.
- * Nothing else has a part in a result: not other sequences, nor threads. Memory grows with rows, not with their square. */
+ * Nothing else has a part in a result: not other sequences, nor threads. Memory grows with rows, not with their square.
+ * dq may be q. */
 #ifndef TREADLE_NN_ATTENTION_BACK_H
 #define TREADLE_NN_ATTENTION_BACK_H
 

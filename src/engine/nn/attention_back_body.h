@@ -208,13 +208,13 @@ LANES_PART void back_block(const treadle_attention_back *a, const back_memory *m
     weigh(p, r < some ? a->before + row + r + 1 : last, last);
     slope(a, p, ds, r < some ? dot(b.dout[r], out, a->value_dim) : 0, last);
   }
-  gather(b.dq, m->ds, m->room, m->keys, a->key_dim, last);
   if (a->before) {
     scatter(a->before_dk, a->dk_stride, m->ds, m->room, b.q, a->key_dim, a->before);
     scatter(a->before_dv, a->dv_stride, m->p, m->room, b.dout, a->value_dim, a->before);
   }
   scatter(a->dk, a->dk_stride, m->ds + a->before, m->room, b.q, a->key_dim, last - a->before);
   scatter(a->dv, a->dv_stride, m->p + a->before, m->room, b.dout, a->value_dim, last - a->before);
+  gather(b.dq, m->ds, m->room, m->keys, a->key_dim, last); /* last: dq may be q */
 }
 
 LANES_CODE static void back_attention(const treadle_attention_back *a, void *scratch) {

@@ -145,7 +145,14 @@ treadle_status treadle_pass_bind(treadle_pass *pass, const treadle_pass_windows 
   treadle_pass_place(pass, windows->work);
   treadle_pass_fill_copies(pass);
   treadle_pass_copy_bias(pass);
-  return treadle_pass_copy_latent(pass);
+  if (!pass->options.layer_by_layer) treadle_pass_renew(pass);
+  return TREADLE_OK;
+}
+
+void treadle_pass_renew_layer(treadle_pass *pass, int32_t layer) { treadle_pass_copy_latent(pass, layer); }
+
+void treadle_pass_renew(treadle_pass *pass) {
+  for (int32_t l = 0; pass->window && l < pass->transformer->layers; l++) treadle_pass_renew_layer(pass, l);
 }
 
 treadle_status treadle_pass_create(const treadle_transformer *transformer, const treadle_layout *layout,

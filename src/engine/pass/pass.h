@@ -28,6 +28,7 @@ typedef struct treadle_pass_options {
   int32_t block_tokens;   /* of the cache */
   int64_t most_positions; /* of a sequence */
   bool records;           /* the experts that tokens choose, in the blocks of the cache */
+  bool layer_by_layer;    /* the window has one layer's weights at a time: bind makes no copies of them */
 } treadle_pass_options;
 
 /* Rows of one sequence that follow each other: `rows` rows of the step, the first at `position`. Keys and values of token t lie in block
@@ -105,6 +106,11 @@ int64_t treadle_pass_record_bytes(const treadle_pass *pass);
 /* Those of the first `count` tokens of a sequence, which are computed, one behind the other. */
 void treadle_pass_read_record(const treadle_pass *pass, const int32_t *table, int64_t count,
                               unsigned char *to);
+
+/* Makes the copies of weights of all layers again, or of one layer, after the weights in the window have changed.
+ * Before the first bind there are none. */
+void treadle_pass_renew(treadle_pass *pass);
+void treadle_pass_renew_layer(treadle_pass *pass, int32_t layer);
 
 /* Bytes of a block of the cache on this rank, with what it records of the tokens; of activations; of copies of weights that are laid out anew. */
 size_t treadle_pass_block_bytes(const treadle_pass *pass);

@@ -23,50 +23,79 @@ static int64_t key_dim(const treadle_transformer *d) { return d->latent_dim + d-
 
 /* ---- Queries and the latent ---------------------------------------------------------------------------- */
 
+typedef struct narrow_rows {
+  treadle_pass *pass;
+  int32_t layer;
+  int64_t rows;
+} narrow_rows;
+
 /* The norms of the narrow queries; the latent comes later, with its position. */
 static void norm_narrow(void *context, int32_t index, int32_t count) {
-  const latent *w = context;
+  const narrow_rows *w = context;
   const treadle_pass *p = w->pass;
   const treadle_weight *norm = &p->layers[w->layer].weight[TREADLE_ROLE_Q_DOWN_NORM];
-  int64_t end = w->step->rows * (index + 1) / count;
-  for (int64_t r = w->step->rows * index / count; r < end; r++) {
+  int64_t end = w->rows * (index + 1) / count;
+  for (int64_t r = w->rows * index / count; r < end; r++) {
     float *row = p->buffers.middle + r * p->buffers.middle_columns;
     p->row_ops->norm(row, row, treadle_pass_at(p, &norm->segments[0]), norm->dtype, norm->rows,
                      TREADLE_LATENT_EPS);
   }
 }
 
-static treadle_status find_queries(treadle_pass *p, latent *w) {
-  const treadle_weight *weight = p->layers[w->layer].weight;
-  const treadle_weight *down = &weight[TREADLE_ROLE_Q_DOWN], *kv_down = &weight[TREADLE_ROLE_KV_DOWN];
+void treadle_pass_norm_narrow(treadle_pass *p, int32_t layer, int64_t rows) {
+  narrow_rows w = {.pass = p, .layer = layer, .rows = rows};
+  if (p->layers[layer].weight[TREADLE_ROLE_Q_DOWN].segment_count)
+    treadle_team_run(p->team, norm_narrow, &w);
+}
+
+treadle_status treadle_pass_latent_down(treadle_pass *p, int32_t layer, int64_t rows) {
+  const treadle_weight *weight = p->layers[layer].weight, *down = &weight[TREADLE_ROLE_Q_DOWN];
   treadle_pass_buffers *b = &p->buffers;
   int64_t kv = p->heads.count * p->transformer->head_dim;
   bool narrow = down->segment_count > 0;
-  treadle_product in = {.x = b->normed,
-                        .rows = w->step->rows,
-                        .stride = p->transformer->hidden,
-                        .leaves = 1,
-                        .terms = {{kv_down, kv}, {&weight[TREADLE_ROLE_Q], 0}},
-                        .terms_count = narrow ? 1 : 2,
-                        .y = b->wide,
-                        .y_stride = b->wide_columns};
-  treadle_product first = in, second = in;
+  const treadle_product in = {.x = b->normed,
+                              .rows = rows,
+                              .stride = p->transformer->hidden,
+                              .leaves = 1,
+                              .terms = {{&weight[TREADLE_ROLE_KV_DOWN], kv}, {&weight[TREADLE_ROLE_Q], 0}},
+                              .terms_count = narrow ? 1 : 2,
+                              .y = b->wide,
+                              .y_stride = b->wide_columns};
+  treadle_product queries = in;
   treadle_status status;
   TRY(treadle_pass_product(p, &in));
   if (!narrow) goto out;
-  first.terms[0] = (treadle_term){down, 0};
-  first.terms_count = 1;
-  first.y = b->middle;
-  first.y_stride = b->middle_columns;
-  TRY(treadle_pass_product(p, &first));
-  treadle_team_run(p->team, norm_narrow, w);
-  second.x = b->middle;
-  second.stride = b->middle_columns;
-  second.terms[0] = (treadle_term){&weight[TREADLE_ROLE_Q_UP], 0};
-  second.terms_count = 1;
-  TRY(treadle_pass_product(p, &second));
+  queries.terms[0] = (treadle_term){down, 0};
+  queries.y = b->middle;
+  queries.y_stride = b->middle_columns;
+  TRY(treadle_pass_product(p, &queries));
 out:
   return status;
+}
+
+treadle_status treadle_pass_latent_up(treadle_pass *p, int32_t layer, int64_t rows) {
+  const treadle_pass_buffers *b = &p->buffers;
+  const treadle_product up = {.x = b->middle,
+                              .rows = rows,
+                              .stride = b->middle_columns,
+                              .leaves = 1,
+                              .terms = {{&p->layers[layer].weight[TREADLE_ROLE_Q_UP], 0}},
+                              .terms_count = 1,
+                              .y = b->wide,
+                              .y_stride = b->wide_columns};
+  if (!p->layers[layer].weight[TREADLE_ROLE_Q_DOWN].segment_count) return TREADLE_OK;
+  treadle_pass_norm_narrow(p, layer, rows);
+  return treadle_pass_product(p, &up);
+}
+
+/* The part of a row's queries that is turned by position, beside what is compared with the latent. */
+static void copy_turned(const treadle_pass *p, int64_t row) {
+  const treadle_transformer *d = p->transformer;
+  const float *q = p->buffers.wide + row * p->buffers.wide_columns;
+  float *query = p->buffers.latent_queries + row * p->heads.count * key_dim(d);
+  for (int64_t h = 0; h < p->heads.count; h++)
+    memcpy(query + h * key_dim(d) + d->latent_dim, q + h * d->head_dim + d->nope_dim,
+           (size_t)d->rope_dim * sizeof(float));
 }
 
 static void prepare_row(const latent *w, int64_t row, int64_t position) {
@@ -74,19 +103,28 @@ static void prepare_row(const latent *w, int64_t row, int64_t position) {
   const treadle_transformer *d = p->transformer;
   const treadle_weight *norm = &p->layers[w->layer].weight[TREADLE_ROLE_KV_DOWN_NORM];
   float *q = p->buffers.wide + row * p->buffers.wide_columns, *kv = q + p->heads.count * d->head_dim;
-  float *query = p->buffers.latent_queries + row * p->heads.count * key_dim(d);
   p->row_ops->norm(kv, kv, treadle_pass_at(p, &norm->segments[0]), norm->dtype, d->latent_dim,
                    TREADLE_LATENT_EPS);
   treadle_rope_apply(&p->rope, p->row_ops, kv + d->latent_dim, d->rope_dim, 1, position);
   treadle_rope_apply(&p->rope, p->row_ops, q + d->nope_dim, d->head_dim, p->heads.count, position);
-  for (int64_t h = 0; h < p->heads.count; h++)
-    memcpy(query + h * key_dim(d) + d->latent_dim, q + h * d->head_dim + d->nope_dim,
-           (size_t)d->rope_dim * sizeof(float));
+  copy_turned(p, row);
+}
+
+/* Rows of buffers.wide from `row` on, into the cache of a stretch. */
+static void write_rows(const latent *w, const treadle_pass_span *stretch, int64_t row, int64_t position,
+                       int64_t count) {
+  const treadle_pass *p = w->pass;
+  treadle_kv_blocks blocks = treadle_pass_blocks(p, w->layer, stretch);
+  const treadle_kv_rows rows = {.keys = p->buffers.wide + row * p->buffers.wide_columns +
+                                        p->heads.count * p->transformer->head_dim,
+                                .key_stride = p->buffers.wide_columns,
+                                .position = position,
+                                .count = count};
+  treadle_kv_write(&p->kv, &blocks, &rows);
 }
 
 static void prepare_rows(void *context, int32_t index, int32_t count) {
   const latent *w = context;
-  const treadle_pass *p = w->pass;
   int64_t begin = w->step->rows * index / count, end = w->step->rows * (index + 1) / count, first = 0;
   for (int32_t s = 0; s < w->step->stretch_count; first += w->step->stretches[s++].rows) {
     const treadle_pass_span *stretch = &w->step->stretches[s];
@@ -94,13 +132,17 @@ static void prepare_rows(void *context, int32_t index, int32_t count) {
     int64_t to = end < first + stretch->rows ? end : first + stretch->rows;
     if (from >= to) continue;
     for (int64_t r = from; r < to; r++) prepare_row(w, r, stretch->position + r - first);
-    treadle_kv_blocks blocks = treadle_pass_blocks(p, w->layer, stretch);
-    treadle_kv_rows rows = {.keys = p->buffers.wide + from * p->buffers.wide_columns +
-                                    p->heads.count * p->transformer->head_dim,
-                            .key_stride = p->buffers.wide_columns,
-                            .position = stretch->position + from - first,
-                            .count = to - from};
-    treadle_kv_write(&p->kv, &blocks, &rows);
+    write_rows(w, stretch, from, stretch->position + from - first, to - from);
+  }
+}
+
+/* Stretches that go on from others' rows. */
+static void copy_tails(const latent *w) {
+  for (int32_t s = 0; s < w->step->stretch_count; s++) {
+    const treadle_pass_span *stretch = &w->step->stretches[s];
+    if (stretch->tail_count)
+      write_rows(w, stretch, stretch->tail_row, stretch->position - stretch->tail_count,
+                 stretch->tail_count);
   }
 }
 
@@ -187,7 +229,8 @@ static treadle_status from_latent(treadle_pass *p, int32_t layer, int64_t rows) 
   return run_by_head(&w, up->dtype, d->latent_dim);
 }
 
-treadle_status treadle_pass_latent(treadle_pass *pass, int32_t layer, const treadle_pass_step *step) {
+treadle_status treadle_pass_latent_attend(treadle_pass *pass, int32_t layer,
+                                          const treadle_pass_step *step) {
   treadle_pass_buffers *b = &pass->buffers;
   latent w = {.pass = pass, .step = step, .layer = layer};
   treadle_attention_view view = {.queries = b->latent_queries,
@@ -195,8 +238,8 @@ treadle_status treadle_pass_latent(treadle_pass *pass, int32_t layer, const trea
                                  .out = b->latent_found,
                                  .out_stride = pass->heads.count * pass->transformer->latent_dim};
   treadle_status status;
-  TRY(find_queries(pass, &w));
   treadle_team_run(pass->team, prepare_rows, &w);
+  copy_tails(&w);
   TRY(to_latent(pass, layer, step->rows));
   treadle_pass_attend(pass, layer, step, &view);
   TRY(from_latent(pass, layer, step->rows));
@@ -205,21 +248,81 @@ out:
   return status;
 }
 
+treadle_status treadle_pass_latent(treadle_pass *pass, int32_t layer, const treadle_pass_step *step) {
+  treadle_status status;
+  TRY(treadle_pass_latent_down(pass, layer, step->rows));
+  TRY(treadle_pass_latent_up(pass, layer, step->rows));
+  TRY(treadle_pass_latent_attend(pass, layer, step));
+out:
+  return status;
+}
+
+/* ---- For backward --------------------------------------------------------------------------------------- */
+
+typedef struct queries {
+  treadle_pass *pass;
+  int64_t rows;
+} queries;
+
+static void copy_turned_rows(void *context, int32_t index, int32_t count) {
+  const queries *w = context;
+  int64_t end = w->rows * (index + 1) / count;
+  for (int64_t r = w->rows * index / count; r < end; r++) copy_turned(w->pass, r);
+}
+
+treadle_status treadle_pass_latent_queries(treadle_pass *pass, int32_t layer, int64_t rows) {
+  queries w = {pass, rows};
+  treadle_team_run(pass->team, copy_turned_rows, &w);
+  return to_latent(pass, layer, rows);
+}
+
+treadle_status treadle_pass_latent_queries_back(treadle_pass *p, int32_t layer, int64_t rows) {
+  const treadle_transformer *d = p->transformer;
+  const treadle_weight *up = &p->layers[layer].weight[TREADLE_ROLE_KV_UP];
+  int64_t stride = up->segments[0].stride;
+  by_head w = {.pass = p,
+               .x = p->buffers.latent_queries,
+               .x_stride = p->heads.count * key_dim(d),
+               .x_head = key_dim(d),
+               .y = p->buffers.wide,
+               .y_stride = p->buffers.wide_columns,
+               .y_head = d->head_dim,
+               .weights = treadle_pass_at(p, &up->segments[0]),
+               .weights_rows = d->nope_dim,
+               .weights_head = (d->nope_dim + d->value_dim) * stride,
+               .weights_stride = stride,
+               .rows = rows};
+  return run_by_head(&w, up->dtype, d->latent_dim);
+}
+
 /* ---- The copies ----------------------------------------------------------------------------------------- */
 
-treadle_status treadle_pass_copy_latent(treadle_pass *p) {
+typedef struct copying {
+  const treadle_pass *pass;
+  int32_t layer;
+} copying;
+
+/* Each thread has some of the heads. */
+static void copy_heads(void *context, int32_t index, int32_t count) {
+  const copying *w = context;
+  const treadle_pass *p = w->pass;
   const treadle_transformer *d = p->transformer;
-  if (d->attention != TREADLE_ATTENTION_MLA) return TREADLE_OK;
-  for (int32_t l = 0; l < d->layers; l++) {
-    const treadle_weight *up = &p->layers[l].weight[TREADLE_ROLE_KV_UP];
-    if (!up->segment_count) continue;
-    int64_t each = (int64_t)treadle_dtype_bytes(up->dtype), stride = up->segments[0].stride * each;
-    const char *from = treadle_pass_at(p, &up->segments[0]);
-    char *to = p->latent_copies[l];
-    for (int64_t h = 0; h < p->heads.count; h++, from += (d->nope_dim + d->value_dim) * stride)
-      for (int64_t c = 0; c < d->latent_dim; c++)
-        for (int64_t n = 0; n < d->nope_dim; n++, to += each)
-          memcpy(to, from + n * stride + c * each, (size_t)each);
+  const treadle_weight *up = &p->layers[w->layer].weight[TREADLE_ROLE_KV_UP];
+  int64_t each = (int64_t)treadle_dtype_bytes(up->dtype), stride = up->segments[0].stride * each;
+  int64_t end = p->heads.count * (index + 1) / count;
+  for (int64_t h = p->heads.count * index / count; h < end; h++) {
+    const char *from =
+        (const char *)treadle_pass_at(p, &up->segments[0]) + h * (d->nope_dim + d->value_dim) * stride;
+    char *to = p->latent_copies[w->layer] + h * d->latent_dim * d->nope_dim * each;
+    for (int64_t c = 0; c < d->latent_dim; c++)
+      for (int64_t n = 0; n < d->nope_dim; n++, to += each)
+        memcpy(to, from + n * stride + c * each, (size_t)each);
   }
-  return TREADLE_OK;
+}
+
+void treadle_pass_copy_latent(treadle_pass *p, int32_t layer) {
+  copying w = {p, layer};
+  if (p->transformer->attention == TREADLE_ATTENTION_MLA &&
+      p->layers[layer].weight[TREADLE_ROLE_KV_UP].segment_count)
+    treadle_team_run(p->team, copy_heads, &w);
 }

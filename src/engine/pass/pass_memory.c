@@ -117,9 +117,14 @@ static void *take(memory *m, int64_t count, size_t each) {
 static void place_copies(treadle_pass *p, memory *m) {
   const treadle_transformer *d = p->transformer;
   size_t each = treadle_dtype_bytes(p->options.dtype);
-  for (int32_t l = 0; l < d->layers && d->attention == TREADLE_ATTENTION_MLA; l++)
-    if (p->layers[l].weight[TREADLE_ROLE_O].segment_count)
-      p->latent_copies[l] = take(m, p->heads.count * d->latent_dim * d->nope_dim, each);
+  char *last = NULL;
+  bool shared = false; /* weights of layers take turns, and so do their copies */
+  for (int32_t l = 0; l < d->layers && d->attention == TREADLE_ATTENTION_MLA; l++) {
+    if (!p->layers[l].weight[TREADLE_ROLE_O].segment_count) continue;
+    if (!shared) last = take(m, p->heads.count * d->latent_dim * d->nope_dim, each);
+    p->latent_copies[l] = last;
+    shared = p->options.layer_by_layer;
+  }
   for (treadle_pass_copy *copy = p->copies; copy; copy = copy->next)
     treadle_pass_place_copy(copy, take(m, (int64_t)copy->bytes, 1));
 }

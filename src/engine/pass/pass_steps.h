@@ -345,8 +345,21 @@ treadle_status treadle_pass_gather_heads(treadle_pass *pass, int32_t layer, int6
 /* ---- pass_latent.c ---- */
 
 treadle_status treadle_pass_latent(treadle_pass *pass, int32_t layer, const treadle_pass_step *step);
-/* Makes the copies of weights, which are in the window now. */
-treadle_status treadle_pass_copy_latent(treadle_pass *pass);
+/* Its three parts. _down: from buffers.normed, the latent and the key's part by position go behind the queries in
+ * buffers.wide; narrow queries go into buffers.middle, and a layer without them has its queries in buffers.wide.
+ * _up: from narrow queries, which are normed in place, to queries. _attend does the rest: buffers.wide then has queries
+ * and keys as they are compared, buffers.latent_found what each head finds, buffers.middle what o multiplies. */
+treadle_status treadle_pass_latent_down(treadle_pass *pass, int32_t layer, int64_t rows);
+treadle_status treadle_pass_latent_up(treadle_pass *pass, int32_t layer, int64_t rows);
+treadle_status treadle_pass_latent_attend(treadle_pass *pass, int32_t layer, const treadle_pass_step *step);
+/* Norms narrow queries in buffers.middle, where the layer has them. */
+void treadle_pass_norm_narrow(treadle_pass *pass, int32_t layer, int64_t rows);
+/* Makes buffers.latent_queries from the queries in buffers.wide once more; and the adjoint: from gradients in
+ * buffers.latent_queries to those of the queries' parts without position, in buffers.wide. */
+treadle_status treadle_pass_latent_queries(treadle_pass *pass, int32_t layer, int64_t rows);
+treadle_status treadle_pass_latent_queries_back(treadle_pass *pass, int32_t layer, int64_t rows);
+/* Copies a layer's weights for queries from the window, where the layer has latent attention. */
+void treadle_pass_copy_latent(treadle_pass *pass, int32_t layer);
 
 /* ---- pass_attend.c ---- */
 

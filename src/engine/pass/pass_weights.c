@@ -65,9 +65,13 @@ static treadle_status check_attention(treadle_pass *p, const treadle_transformer
   int64_t wide = heads.count * d->head_dim, q = heads.first * d->head_dim;
   if (d->attention == TREADLE_ATTENTION_MLA) {
     int64_t each = d->nope_dim + d->value_dim;
+    TRY(check_role(p, layer, w, TREADLE_ROLE_Q_DOWN, 0, w->weight[TREADLE_ROLE_Q_DOWN].rows));
+    TRY(check_role(p, layer, w, TREADLE_ROLE_KV_DOWN, 0, d->latent_dim + d->rope_dim));
     TRY(check_role(p, layer, w, TREADLE_ROLE_Q, q, wide));
     TRY(check_role(p, layer, w, TREADLE_ROLE_Q_UP, q, wide));
     TRY(check_role(p, layer, w, TREADLE_ROLE_KV_UP, heads.first * each, heads.count * each));
+    if (w->weight[TREADLE_ROLE_KV_UP].segment_count != 1)
+      status = refuse_cut(p, layer->tensor[TREADLE_ROLE_KV_UP], "the engine takes its rows in one stretch");
     goto out;
   }
   if (p->replica->rank_count > 1) goto out; /* other ranks may have them: pass_gather.c */

@@ -41,9 +41,13 @@ static int64_t place_layer(const treadle_back *back, float *at, bool stream, boo
                            back->rows * qkv,
                            treadle_train_norms_heads(back->transformer) ? back->rows * qkv : 0,
                            parts ? back->rows * back->width.found : 0,
+                           parts ? back->rows * back->width.narrow : 0,
+                           parts && back->width.latent ? back->rows * back->transformer->latent_dim : 0,
+                           parts ? back->rows * back->width.latent : 0,
                            parts ? back->rows * 2 * back->width.inner : 0};
-  float **const places[] = {&kept->x,   &kept->middle_x, &kept->qkv,
-                            &kept->raw, &kept->found,    &kept->gate_up};
+  float **const places[] = {&kept->x,      &kept->middle_x,     &kept->qkv,
+                            &kept->raw,    &kept->found,        &kept->narrow,
+                            &kept->latent, &kept->latent_found, &kept->gate_up};
   int64_t used = 0;
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
     *places[i] = at && sizes[i] ? at + used : NULL;

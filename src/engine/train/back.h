@@ -2,6 +2,8 @@
  *
  *   back.h           the struct
  *   layer.h          a layer, forward with what is kept of it, and backward
+ *   latent.h         the attention of a layer, where it is latent
+ *   back_attend.h    attention itself
  *   back_head.h      loss, head, embedding
  *   back_score.h     loss and head of a critic
  *   back_product.h   the two transposed products
@@ -25,10 +27,12 @@ enum {
   TREADLE_WEIGHT_ROWS = 256,  /* rows of a weight's gradient that are computed at once */
 };
 
-/* Columns that this rank has. */
+/* Columns that this rank has. Latent attention has one key beside the queries: the latent, which is also the value, and
+ * the part by position. */
 typedef struct treadle_train_columns {
   int64_t keys, values, qkv;  /* where keys and values begin beside the queries; all of them */
   int64_t found;              /* what o multiplies */
+  int64_t narrow, latent;     /* latent attention: of narrow queries; of what heads find of the latent */
   int64_t mlp, shared, inner; /* what down multiplies, of an MLP, of a shared expert; the larger of both */
   int64_t expert;             /* of an expert */
   int64_t vocabulary;         /* of logits */
@@ -54,8 +58,11 @@ typedef struct treadle_train_buffers {
   float *dqkv;                 /* [rows, qkv] */
   float *middle,
       *dmiddle; /* [rows, inner]; dmiddle: the larger of inner and found; both: of a block of an expert's rows */
-  float *joined;                     /* [rows, joined_columns]: gradients in the order of leaves */
-  float *dnormed, *dx;               /* [rows, hidden] */
+  float *joined;           /* [rows, joined_columns]: gradients in the order of leaves */
+  float *dnormed, *dx;     /* [rows, hidden] */
+  float *narrow, *dnarrow; /* [rows, narrow] */
+  float *dlatent;          /* [leaves of o, rows, key + latent]: gradients of keys, and of values */
+  float *dkeys;            /* [rows, latent + rope] */
   float *expert_dy, *expert_gate_up; /* of a block of an expert's rows: [hidden], [2 * expert] */
   double *row_losses;                /* [rows]: of the router */
   float *by_shared;                  /* [rows]: derivatives by the gate of the shared expert */

@@ -3,12 +3,12 @@
  *
  * Order of additions of the products for gradients of inputs: q, k and v in leaves of key and value heads, of each its queries, its keys, its
  * values; o in one. Leaves that other ranks have are added in the same tree. */
-#include "nn/attention_back.h"
+#include "train/back_attend.h"
 #include "train/back_experts.h"
 #include "train/back_mlp.h"
 #include "train/back_product.h"
 #include "train/back_sum.h"
-#include "train/layer.h"
+#include "train/latent.h"
 #include "train/ranks.h"
 
 /* The leaves of `all` that this rank has, whose part of an inner dimension is [first, first + count) of `of`. */
@@ -18,76 +18,50 @@ static treadle_leaf_range leaves_of(int64_t first, int64_t count, int64_t of, in
 
 /* ---- Attention --------------------------------------------------------------------------------------- */
 
-/* Where the positions lie that come before a stretch and are another one's, of which rows[first] is the first; count 0: it begins alone. */
-typedef struct prefix {
-  int64_t first, count;
-} prefix;
-
 typedef struct attention {
   const treadle_back *back;
   const treadle_pass_step *step;
   const treadle_train_activations *kept;
 } attention;
 
-static void back_heads(const attention *w, int64_t first, int64_t rows, int64_t head, prefix before,
-                       void *scratch) {
+/* buffers.dqkv, from buffers.dmiddle. */
+static void back_attend(const attention *w) {
   const treadle_back *back = w->back;
   const treadle_transformer *d = back->transformer;
   const treadle_train_columns *at = &back->width;
-  int64_t group = back->pass->heads.count / back->pass->heads.kv_count;
-  const float *qkv = w->kept->qkv + first * at->qkv;
-  float *dqkv = back->buffers.dqkv + first * at->qkv;
-  int64_t q = head * group * d->head_dim, k = at->keys + head * d->head_dim,
-          v = at->values + head * d->value_dim, found = first * at->found + head * group * d->value_dim;
-  const treadle_attention_back one = {
-      .rows = rows,
-      .queries_per_head = group,
-      .key_dim = d->head_dim,
-      .value_dim = d->value_dim,
-      .scale = back->pass->attention.scale,
-      .dtype = back->pass->options.dtype,
-      .q = qkv + q,
-      .k = qkv + k,
-      .v = qkv + v,
-      .q_stride = at->qkv,
-      .k_stride = at->qkv,
-      .v_stride = at->qkv,
-      .out = w->kept->found + found,
-      .dout = back->buffers.dmiddle + found,
-      .out_stride = at->found,
-      .dout_stride = at->found,
-      .dq = dqkv + q,
-      .dk = dqkv + k,
-      .dv = dqkv + v,
-      .dq_stride = at->qkv,
-      .dk_stride = at->qkv,
-      .dv_stride = at->qkv,
-      .before = before.count,
-      .before_k = w->kept->qkv + before.first * at->qkv + k,
-      .before_v = w->kept->qkv + before.first * at->qkv + v,
-      .before_dk = back->buffers.dqkv + before.first * at->qkv + k,
-      .before_dv = back->buffers.dqkv + before.first * at->qkv + v,
-  };
-  treadle_attention_back_run(&one, back->pass->options.kernels, scratch);
-}
-
-/* Sequences that follow stretch `s`, which begins at row `first`, and go on from it: their positions before are its rows. */
-static void back_family(const attention *w, int32_t s, int64_t first, int64_t head, void *scratch) {
-  const treadle_pass_span *spans = w->step->stretches;
-  const prefix shared = {first, spans[s].rows};
-  back_heads(w, first, spans[s].rows, head, (prefix){first, 0}, scratch);
-  for (first += spans[s++].rows; s < w->step->stretch_count && spans[s].position; first += spans[s++].rows)
-    back_heads(w, first, spans[s].rows, head, shared, scratch);
-}
-
-/* An item is a sequence, with those that go on from it, and a key and value head; threads take them in turn. */
-static void back_attend(void *context, int32_t index, int32_t count) {
-  const attention *w = context;
-  char *scratch = w->back->buffers.scratch + (size_t)index * w->back->buffers.scratch_bytes;
-  int64_t first = 0, item = 0;
-  for (int32_t s = 0; s < w->step->stretch_count; first += w->step->stretches[s++].rows)
-    for (int64_t head = 0; head < w->back->pass->heads.kv_count && !w->step->stretches[s].position; head++)
-      if (item++ % count == index) back_family(w, s, first, head, scratch);
+  const treadle_head_span *heads = &back->pass->heads;
+  const float *qkv = w->kept->qkv;
+  float *dqkv = back->buffers.dqkv;
+  const int64_t group = heads->count / heads->kv_count;
+  const treadle_back_attention all = {.first = {.queries_per_head = group,
+                                                .key_dim = d->head_dim,
+                                                .value_dim = d->value_dim,
+                                                .scale = back->pass->attention.scale,
+                                                .dtype = back->pass->options.dtype,
+                                                .q = qkv,
+                                                .k = qkv + at->keys,
+                                                .v = qkv + at->values,
+                                                .q_stride = at->qkv,
+                                                .k_stride = at->qkv,
+                                                .v_stride = at->qkv,
+                                                .out = w->kept->found,
+                                                .dout = back->buffers.dmiddle,
+                                                .out_stride = at->found,
+                                                .dout_stride = at->found,
+                                                .dq = dqkv,
+                                                .dk = dqkv + at->keys,
+                                                .dv = dqkv + at->values,
+                                                .dq_stride = at->qkv,
+                                                .dk_stride = at->qkv,
+                                                .dv_stride = at->qkv},
+                                      .heads = heads->kv_count,
+                                      .q_step = group * d->head_dim,
+                                      .k_step = d->head_dim,
+                                      .v_step = d->value_dim,
+                                      .out_step = group * d->value_dim,
+                                      .dk_step = d->head_dim,
+                                      .dv_step = d->value_dim};
+  treadle_back_attend(back, w->step, &all);
 }
 
 static void back_rope(void *context, int32_t index, int32_t count) {
@@ -131,7 +105,7 @@ static treadle_status back_prepare(const treadle_back *back, int32_t layer, atte
   k.heads = heads->kv_count;
   k.first = heads->kv_first;
   k.all = back->transformer->kv_heads;
-  treadle_team_run(back->pass->team, back_attend, w);
+  back_attend(w);
   if (back->transformer->layer[layer].rotates) treadle_team_run(back->pass->team, back_rope, w);
   if (treadle_is_there(q.norm)) TRY(treadle_back_norm_heads(back, &q));
   if (treadle_is_there(k.norm)) TRY(treadle_back_norm_heads(back, &k));
@@ -156,12 +130,6 @@ static treadle_status back_attention(const treadle_back *back, int32_t layer, co
       {&weight[TREADLE_ROLE_K], own->dqkv + back->width.keys, qkv, keys},
       {&weight[TREADLE_ROLE_V], own->dqkv + back->width.values, qkv, values}};
   const treadle_role roles[] = {TREADLE_ROLE_Q, TREADLE_ROLE_K, TREADLE_ROLE_V};
-  const treadle_back_norm_rows norm = {.norm = &weight[TREADLE_ROLE_ATTENTION_NORM],
-                                       .grad = &grad[TREADLE_ROLE_ATTENTION_NORM],
-                                       .x = kept->x,
-                                       .dy = own->dnormed,
-                                       .dx = own->dx,
-                                       .rows = rows};
   attention w = {.back = back, .step = step, .kept = kept};
   treadle_status status;
   TRY(treadle_back_take_rows(back, kept->found, back->width.found, back->width.found, rows));
@@ -173,9 +141,21 @@ static treadle_status back_attention(const treadle_back *back, int32_t layer, co
   for (int i = 0; i < 3; i++) TRY(treadle_back_weight(back, &all[i], &grad[roles[i]], rows));
   TRY(treadle_back_normed(back, all, 3, leaves_of(heads->kv_first, heads->kv_count, d->kv_heads, leaves),
                           back->pass->ranks.speaks[layer].attention, rows));
-  TRY(treadle_back_norm(back, &norm));
 out:
   return status;
+}
+
+/* What attention was given: its norm, and what goes by it in the residual stream. */
+static treadle_status back_attention_norm(const treadle_back *back, int32_t layer, int64_t rows,
+                                          const treadle_train_activations *kept) {
+  const treadle_back_norm_rows norm = {.norm =
+                                           &back->pass->layers[layer].weight[TREADLE_ROLE_ATTENTION_NORM],
+                                       .grad = &back->grads[layer].weight[TREADLE_ROLE_ATTENTION_NORM],
+                                       .x = kept->x,
+                                       .dy = back->buffers.dnormed,
+                                       .dx = back->buffers.dx,
+                                       .rows = rows};
+  return treadle_back_norm(back, &norm);
 }
 
 treadle_status treadle_back_layer(const treadle_back *back, int32_t layer, const treadle_pass_step *step,
@@ -186,7 +166,11 @@ treadle_status treadle_back_layer(const treadle_back *back, int32_t layer, const
     TRY(treadle_back_experts(back, layer, step->rows, &kept));
   else
     TRY(treadle_back_mlp(back, layer, step->rows, &kept));
-  TRY(back_attention(back, layer, step, &kept));
+  if (back->width.latent)
+    TRY(treadle_back_latent(back, layer, step, &kept));
+  else
+    TRY(back_attention(back, layer, step, &kept));
+  TRY(back_attention_norm(back, layer, step->rows, &kept));
 out:
   return status;
 }

@@ -183,3 +183,26 @@ treadle_status treadle_back_norm_heads(const treadle_back *back, const treadle_b
 out:
   return status;
 }
+
+static void add_inner(const leaves *w, int64_t row, float *part) {
+  const treadle_back_inner_norm *n = w->context;
+  const treadle_normed_row of = {.x = n->x + row * n->x_stride,
+                                 .weight = treadle_pass_at(w->back->pass, &n->norm->segments[0]),
+                                 .dtype = n->norm->dtype,
+                                 .count = w->columns,
+                                 .eps = TREADLE_LATENT_EPS};
+  float *dx = n->dx + row * n->dx_stride;
+  memset(dx, 0, (size_t)w->columns * sizeof *dx);
+  w->back->ops->norm(dx, part, n->dy + row * n->dy_stride, &of);
+}
+
+void treadle_back_norm_inner(const treadle_back *back, const treadle_back_inner_norm *rows) {
+  leaves w = {.back = back,
+              .rows = rows->rows,
+              .columns = rows->norm->rows,
+              .add = add_inner,
+              .context = rows,
+              .own = {0, rows->rows}};
+  treadle_team_run(back->pass->team, add_leaves, &w);
+  add_parts(&w, rows->grad);
+}

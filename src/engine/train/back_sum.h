@@ -24,6 +24,16 @@ typedef struct treadle_back_norm_rows {
 } treadle_back_norm_rows;
 treadle_status treadle_back_norm(const treadle_back *back, const treadle_back_norm_rows *rows);
 
+/* Of a norm inside of latent attention, over all of its columns: dx is written. Every rank has all rows, and adds up
+ * all of them. */
+typedef struct treadle_back_inner_norm {
+  const treadle_weight *norm, *grad;
+  const float *x, *dy;
+  float *dx;
+  int64_t x_stride, dy_stride, dx_stride, rows;
+} treadle_back_inner_norm;
+void treadle_back_norm_inner(const treadle_back *back, const treadle_back_inner_norm *rows);
+
 /* Of heads: dy becomes the gradient of what was normed, in place. The norm's gradient is a sum over tokens for each head, and then over the
  * heads of all ranks, one after the other. */
 typedef struct treadle_back_heads {

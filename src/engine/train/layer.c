@@ -1,6 +1,6 @@
 /* A layer forward. What its parts write goes straight into the memory that is kept, so that keeping costs two copies of the residual
  * stream. Whether layers are kept or run again, they are the same parts on the same values: the same bits. */
-#include "train/layer.h"
+#include "train/latent.h"
 #include "train/sequence.h"
 
 #include <string.h>
@@ -68,6 +68,20 @@ out:
   return status;
 }
 
+/* Attention with grouped heads, of buffers.normed. */
+static treadle_status run_attention(const treadle_back *back, int32_t layer, const treadle_pass_step *step,
+                                    const treadle_train_activations *kept) {
+  treadle_pass *p = back->pass;
+  treadle_status status;
+  p->buffers.middle = kept->found;
+  p->buffers.middle_columns = back->width.found;
+  TRY(treadle_pass_project(p, layer, step->rows));
+  if (kept->raw) memcpy(kept->raw, kept->qkv, (size_t)(step->rows * back->width.qkv) * sizeof(float));
+  TRY(treadle_pass_attend_rows(p, layer, step));
+out:
+  return status;
+}
+
 /* The halves of a layer, on buffers.x of the pass; `down` may be left away, where nobody wants what comes behind it. */
 static treadle_status run_halves(const treadle_back *back, int32_t layer, const treadle_pass_step *step,
                                  const treadle_train_activations *kept, bool down) {
@@ -79,12 +93,11 @@ static treadle_status run_halves(const treadle_back *back, int32_t layer, const 
   b->normed = back->buffers.normed;
   b->wide = kept->qkv;
   b->wide_columns = back->width.qkv;
-  b->middle = kept->found;
-  b->middle_columns = back->width.found;
   treadle_pass_norm(p, &weight[TREADLE_ROLE_ATTENTION_NORM], NULL, step->rows);
-  TRY(treadle_pass_project(p, layer, step->rows));
-  if (kept->raw) memcpy(kept->raw, kept->qkv, (size_t)(step->rows * back->width.qkv) * sizeof(float));
-  TRY(treadle_pass_attend_rows(p, layer, step));
+  if (back->width.latent)
+    TRY(treadle_train_latent(back, layer, step, kept));
+  else
+    TRY(run_attention(back, layer, step, kept));
   if (down) keep_rows(back, kept->middle_x, b->x, step->rows);
   b->normed = back->buffers.normed2;
   b->wide = own.wide, b->middle = own.middle;

@@ -11,7 +11,9 @@ typedef struct treadle_train_activations {
   float *middle_x;  /* [own rows, hidden]: between its halves */
   float *qkv, *raw; /* [rows, qkv]; raw: before norms of heads and rotation, where there are such norms */
   float *found;     /* [rows, found] */
-  float *gate_up;   /* [rows, 2 * inner]: of the MLP, or of the shared expert */
+  float *narrow, *latent; /* latent attention, before the norms: [rows, narrow], [rows, latent_dim] */
+  float *latent_found;    /* [rows, latent] */
+  float *gate_up;         /* [rows, 2 * inner]: of the MLP, or of the shared expert */
   float *router_logits, *shared_scale; /* [rows, experts]; [rows]: logits of the shared expert's gate */
   treadle_routed *routed;              /* [rows, top] */
 } treadle_train_activations;

@@ -34,6 +34,12 @@ static void find_widths(treadle_back *back) {
   }
   w->inner = treadle_larger(w->mlp, w->shared);
   w->vocabulary = back->pass->head.row_count;
+  if (d->attention != TREADLE_ATTENTION_MLA) return;
+  w->values = w->keys;
+  w->qkv = w->keys + d->latent_dim + d->rope_dim;
+  w->latent = heads->count * d->latent_dim;
+  for (int32_t l = 0; l < d->layers; l++)
+    w->narrow = treadle_larger(w->narrow, back->pass->layers[l].weight[TREADLE_ROLE_Q_DOWN].row_count);
 }
 
 /* ---- All of it ---------------------------------------------------------------------------------------- */
@@ -133,17 +139,38 @@ out:
   return status;
 }
 
+/* Products of attention for gradients of what q, k and v are multiplied from. */
+static treadle_status measure_attention(const treadle_back *back, sizes *s) {
+  const treadle_transformer *d = back->transformer;
+  const int64_t keys = back->pass->heads.kv_count * back->key_leaves / d->kv_heads;
+  return measure_input(back, s, back->width.qkv / keys, keys, d->hidden, back->rows);
+}
+
+/* The same where it is latent, and those of each head. */
+static treadle_status measure_latent(const treadle_back *back, sizes *s) {
+  const treadle_transformer *d = back->transformer;
+  const treadle_train_columns *w = &back->width;
+  const int64_t all = back->pass->attention_leaves, leaves = back->pass->heads.count * all / d->heads;
+  treadle_status status;
+  TRY(measure_input(back, s, d->heads * d->head_dim / all, leaves, w->narrow ? w->narrow : d->hidden,
+                    back->rows));
+  TRY(measure_input(back, s, w->narrow + d->latent_dim + d->rope_dim, 1, d->hidden, back->rows));
+  TRY(measure_input(back, s, d->value_dim, 1, d->latent_dim, back->rows));
+out:
+  return status;
+}
+
 static treadle_status measure_products(const treadle_back *back, sizes *s) {
   const treadle_transformer *d = back->transformer;
   const treadle_train_columns *w = &back->width;
-  int64_t keys = back->pass->heads.kv_count * back->key_leaves / d->kv_heads;
   int64_t head = back->head_leaves > 1 ? (w->vocabulary + TREADLE_HEAD_LEAF - 1) / TREADLE_HEAD_LEAF : 1;
   treadle_status status;
-  *s = (sizes){.part = treadle_larger(treadle_larger(d->hidden, w->inner), w->qkv)};
+  *s = (sizes){.part =
+                   treadle_larger(treadle_larger(d->hidden, w->inner), treadle_larger(w->qkv, w->narrow))};
   TRY(measure_gated(back, s, w->mlp, d->intermediate, back->pass->mlp_leaves, back->rows));
   TRY(measure_experts(back, s));
   TRY(measure_input(back, s, d->hidden, 1, w->found, back->rows));
-  TRY(measure_input(back, s, w->qkv / keys, keys, d->hidden, back->rows));
+  TRY(w->latent ? measure_latent(back, s) : measure_attention(back, s));
   if (w->vocabulary)
     TRY(measure_input(back, s, back->head_leaves > 1 ? TREADLE_HEAD_LEAF : d->vocabulary, head, d->hidden,
                       TREADLE_HEAD_ROWS));
@@ -187,6 +214,16 @@ static void place_forward(treadle_trainer *t, memory *m) {
   b->table = take(m, 2 * (blocks + rows / 64), sizeof *b->table);
 }
 
+static void place_latent(treadle_back *back, memory *m) {
+  const treadle_transformer *d = back->transformer;
+  const int64_t rows = back->rows, keys = d->latent_dim + d->rope_dim,
+                leaves = back->pass->heads.count * back->pass->attention_leaves / d->heads;
+  back->buffers.narrow = take(m, rows * back->width.narrow, sizeof(float));
+  back->buffers.dnarrow = take(m, rows * back->width.narrow, sizeof(float));
+  back->buffers.dlatent = take(m, leaves * rows * (keys + d->latent_dim), sizeof(float));
+  back->buffers.dkeys = take(m, rows * keys, sizeof(float));
+}
+
 /* `ties`: this rank has both halves of a tied gradient. */
 static void place_back(treadle_back *back, const sizes *s, bool ties, memory *m) {
   const treadle_transformer *d = back->transformer;
@@ -208,6 +245,7 @@ static void place_back(treadle_back *back, const sizes *s, bool ties, memory *m)
   b->expert_gate_up = take(m, experts * 2 * w->expert, sizeof(float));
   b->row_losses = take(m, d->routing.experts ? rows : 0, sizeof *b->row_losses);
   b->by_shared = take(m, w->shared ? rows : 0, sizeof(float));
+  if (w->latent) place_latent(back, m);
   b->joined = take(m, s->joined, sizeof(float));
   b->parts = take(m, (rows / TREADLE_TOKEN_LEAF + 1) * s->part, sizeof(float));
   b->head_parts = treadle_train_norms_heads(d) ? take(m, w->keys, sizeof(float)) : NULL;
@@ -219,7 +257,7 @@ static void place_back(treadle_back *back, const sizes *s, bool ties, memory *m)
   b->outer_each = (s->outer + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
   b->outer = take(m, p->options.threads * b->outer_each, sizeof(float));
   b->packed = take(m, (int64_t)s->packed, 1);
-  b->scratch_bytes = (treadle_attention_back_bytes(rows, d->head_dim, d->value_dim) + ALIGNMENT - 1) /
+  b->scratch_bytes = (treadle_attention_back_bytes(rows, p->kv.key_dim, p->kv.value_dim) + ALIGNMENT - 1) /
                      ALIGNMENT * ALIGNMENT;
   b->scratch = take(m, p->options.threads, b->scratch_bytes);
   b->tied = ties ? take(m, w->vocabulary * d->hidden, sizeof(float)) : NULL;

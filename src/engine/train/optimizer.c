@@ -132,7 +132,10 @@ static treadle_status take_step(const treadle_train_optimizer *o, const treadle_
 static treadle_status take_and_tell(treadle_trainer *t, const treadle_optimizer_step *step, double norm) {
   treadle_status status = take_step(&t->optimizer, step, norm);
   if (!status) status = treadle_train_move_biases(t);
-  treadle_train_forget_unit(t->shards);
+  if (t->shards)
+    treadle_train_forget_unit(t->shards);
+  else
+    treadle_pass_renew(t->pass);
   treadle_train_tell(&t->ranks, status);
   return status;
 }

@@ -40,7 +40,8 @@ static void fill_run(void *context, int64_t index, int64_t at, int64_t step, int
 
 static bool is_norm(const treadle_transformer *d, int32_t tensor) {
   static const treadle_role norms[] = {TREADLE_ROLE_ATTENTION_NORM, TREADLE_ROLE_MLP_NORM,
-                                       TREADLE_ROLE_Q_NORM, TREADLE_ROLE_K_NORM};
+                                       TREADLE_ROLE_Q_NORM,         TREADLE_ROLE_K_NORM,
+                                       TREADLE_ROLE_Q_DOWN_NORM,    TREADLE_ROLE_KV_DOWN_NORM};
   bool found = tensor == d->final_norm;
   for (int32_t l = 0; l < d->layers; l++)
     for (size_t i = 0; i < sizeof norms / sizeof *norms; i++)

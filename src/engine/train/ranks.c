@@ -8,6 +8,7 @@
 #include "base/larger.h"
 #include "group/group.h"
 #include "train/back_head.h"
+#include "train/latent.h"
 
 #include <string.h>
 
@@ -64,6 +65,8 @@ treadle_train_room treadle_train_measure_room(const treadle_back *back, const tr
   if (back->head_leaves > 1 && words.leaves)
     nodes = treadle_larger(nodes, treadle_leaf_nodes(words, NULL) * TREADLE_HEAD_ROWS);
   room.pass.within = (uint64_t)treadle_larger((int64_t)room.pass.within, nodes * hidden);
+  if (back->width.latent)
+    room.pass.within = (uint64_t)treadle_larger((int64_t)room.pass.within, treadle_back_latent_room(back));
   room.pass.within = (uint64_t)treadle_larger((int64_t)room.pass.within, d->heads * d->head_dim);
   results = pass->buffers.expert_nodes * rows * d->routing.top; /* and derivatives by their weights */
   room.pass.within =

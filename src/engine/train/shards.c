@@ -340,7 +340,9 @@ static void gather(void *context, int32_t index, int32_t count) {
 void treadle_train_need(treadle_train_shards *s, int32_t number) {
   if (!s || s->present == number) return;
   gathering w = {.s = s, .u = &s->units[number]};
-  treadle_team_run(s->of.back->pass->team, gather, &w);
+  treadle_pass *pass = s->of.back->pass;
+  treadle_team_run(pass->team, gather, &w);
+  if (number < pass->transformer->layers) treadle_pass_renew_layer(pass, number);
   s->present = number;
 }
 

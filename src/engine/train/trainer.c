@@ -100,7 +100,6 @@ static treadle_status check(const treadle_back *back, const treadle_layout *layo
   const treadle_transformer *d = back->transformer;
   const treadle_weight *head = &back->pass->head;
   if (d->head_dim > TREADLE_ROPE_WIDTH_MOST) return refuse(layout, "heads of more than 1024 values");
-  if (d->attention == TREADLE_ATTENTION_MLA) return refuse(layout, "latent attention");
   if (back->pass->copies) return refuse(layout, "matrices of several types");
   if (back->head_leaves > 1 && head->segment_count &&
       (head->first_row % TREADLE_HEAD_LEAF || head->row_count != head->end_row - head->first_row))
@@ -279,6 +278,7 @@ treadle_status treadle_train_fill(treadle_trainer *t, const treadle_trainer_opti
   TRY(find_place(t, o, plans, &computed));
   set_rows(t, o);
   pass = pass_options(t->transformer, layout, t->back.rows, o);
+  pass.layer_by_layer = t->shards != NULL;
   TRY(treadle_pass_create(t->transformer, computed, &t->replica, t->shards ? 0 : rank, &pass, &t->pass));
   TRY(set_back(&t->back, t->pass, o, layout));
   TRY(treadle_train_routers_take(t->transformer, o, &t->arena, &t->routers));

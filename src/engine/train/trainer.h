@@ -14,6 +14,8 @@
  *     layer.c            a layer forward
  *     activations.c      where what backward needs of a layer lies
  *     back_layer.c       the adjoints of the parts of a layer
+ *     back_attend.c      the adjoint of attention itself
+ *     latent.c           latent attention, forward and its adjoint
  *     back_head.c        loss, head, embedding
  *     back_score.c       a score head, and its loss
  *     back_product.c     the two transposed products, by the kernels of forward

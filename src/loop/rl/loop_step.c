@@ -149,6 +149,8 @@ static treadle_status take_step(treadle_rl_stages *stages, treadle_rl_workers *w
   step->skipped = policy.skipped;
   step->kl = stages->settings->rl.kl.in_loss ? policy.last.kl_loss : NAN;
   step->entropy = policy.last.entropy;
+  step->expert_load_max = policy.last.load_max;
+  step->expert_load_min = policy.last.load_min;
   step->loss = policy.last.loss;
   step->grad_norm = policy.last.grad_norm;
   step->lr = policy.last.lr;

@@ -83,6 +83,16 @@ static treadle_status check_ratios(const mini *m) {
   return TREADLE_OK;
 }
 
+/* Loads are those of the mini batch where they are farthest from the mean. */
+static void add_experts(treadle_rl_mini_result *sums, const treadle_loss *f) {
+  sums->aux_loss += f->aux_loss;
+  if (f->expert_load_max > sums->load_max) {
+    if (sums->load_max == 0) sums->load_min = f->expert_load_min;
+    sums->load_max = f->expert_load_max;
+  }
+  if (f->expert_load_min < sums->load_min) sums->load_min = f->expert_load_min;
+}
+
 static treadle_status take_mini_batch(mini *m, treadle_rl_mini_result *last_p, bool *skipped_p) {
   treadle_rl_mini_result *sums = &m->sums;
   treadle_optimizer_figures result = TREADLE_INIT(treadle_optimizer_figures);
@@ -99,9 +109,10 @@ static treadle_status take_mini_batch(mini *m, treadle_rl_mini_result *last_p, b
   TRY(treadle_array_push(&m->ledger->losses, f.loss));
   m->state->optimizer_steps = result.steps;
   *skipped_p = *skipped_p || result.skipped;
-  *last_p =
-      (treadle_rl_mini_result){f.loss,           f.pg_loss, f.kl_loss,        f.entropy,        f.clipfrac,
-                               f.clipfrac_lower, f.ppo_kl,  result.grad_norm, m->update.step.lr};
+  *last_p = (treadle_rl_mini_result){
+      f.loss,   f.pg_loss,        f.kl_loss,         f.entropy,  f.clipfrac,        f.clipfrac_lower,
+      f.ppo_kl, result.grad_norm, m->update.step.lr, f.aux_loss, f.expert_load_max, f.expert_load_min};
+  add_experts(sums, &f);
   sums->loss += f.loss;
   sums->pg_loss += f.pg_loss;
   sums->kl_loss += f.kl_loss;
@@ -134,6 +145,11 @@ static void note(const mini *m) {
   if (m->update.entropies) treadle_rl_value(&m->ledger->values, "actor/entropy", sums->entropy / count);
   treadle_rl_value(&m->ledger->values, "actor/grad_norm", sums->grad_norm / count);
   treadle_rl_value(&m->ledger->values, "actor/lr", sums->lr);
+  if (sums->load_max > 0) {
+    treadle_rl_value(&m->ledger->values, "actor/aux_loss", sums->aux_loss / count);
+    treadle_rl_value(&m->ledger->values, "actor/expert_load/max_over_mean", sums->load_max);
+    treadle_rl_value(&m->ledger->values, "actor/expert_load/min_over_mean", sums->load_min);
+  }
   treadle_rl_tokens_values(&m->tokens, &m->ledger->values);
 }
 

@@ -37,6 +37,7 @@ typedef enum treadle_rl_stage_number {
 /* What the last mini batch of an update has come to. */
 typedef struct treadle_rl_mini_result {
   double loss, pg_loss, kl_loss, entropy, clipfrac, clipfrac_lower, ppo_kl, grad_norm, lr;
+  double aux_loss, load_max, load_min; /* of a model with experts, else 0 */
 } treadle_rl_mini_result;
 
 /* What a stage has come to, beside figures in the ledger. */

@@ -24,6 +24,7 @@
 
 /* In the order of the words in config_keys.c. */
 enum { TREADLE_RECOMPUTE_NONE, TREADLE_RECOMPUTE_FULL };
+enum { TREADLE_BALANCING_NONE, TREADLE_BALANCING_AUX_LOSS };
 enum { TREADLE_STRATEGY_MEGATRON, TREADLE_STRATEGY_FSDP2 };
 enum { TREADLE_DECAY_CONSTANT, TREADLE_DECAY_LINEAR, TREADLE_DECAY_COSINE };
 
@@ -49,8 +50,16 @@ typedef struct treadle_config_training {
   int64_t train_iters, global_batch_size, seq_length, save_interval, test_interval, seed;
   bool no_shuffle, bf16, sequence_parallel, use_distributed_optimizer;
   int32_t recompute_granularity; /* TREADLE_RECOMPUTE_.. */
+  int32_t moe_router_load_balancing_type; /* TREADLE_BALANCING_.. */
+  double moe_aux_loss_coeff, moe_z_loss_coeff, moe_router_bias_update_rate;
+  bool moe_router_enable_expert_bias, freeze_moe_router;
   int64_t max_ckpt_to_keep;
 } treadle_config_training;
+
+struct treadle_train_settings;
+/* What the keys of routers come to; 0: none. */
+double treadle_train_config_aux_loss(const struct treadle_train_settings *settings);
+double treadle_train_config_bias_rate(const struct treadle_train_settings *settings);
 
 /* actor_config: the model that is trained, how ranks divide it, and its optimizer. */
 typedef struct treadle_config_actor {
@@ -314,7 +323,7 @@ typedef struct treadle_train_key {
 } treadle_train_key;
 
 enum {
-  TREADLE_TRAIN_KEYS = 40 + 95 + 4 + 11 + 24 + 11 + 9,
+  TREADLE_TRAIN_KEYS = 46 + 95 + 4 + 11 + 24 + 11 + 9,
   TREADLE_TRAIN_ALSO = 3,
   TREADLE_KEY_TEXT_BYTES = 192
 };
@@ -380,7 +389,7 @@ typedef struct treadle_train_limit {
   const char *instead; /* ends the refusal of another one; NULL: there is nothing to say */
 } treadle_train_limit;
 
-enum { TREADLE_TRAIN_LIMITS = 172 };
+enum { TREADLE_TRAIN_LIMITS = 168 };
 extern const treadle_train_limit treadle_train_limits[TREADLE_TRAIN_LIMITS];
 /* NULL: it has none. */
 const treadle_train_limit *treadle_train_limit_find(const char *path, treadle_train_run run);

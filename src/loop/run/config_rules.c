@@ -68,6 +68,25 @@ static treadle_status settle_micro_batch(treadle_train_config *config) {
   return TREADLE_OK;
 }
 
+double treadle_train_config_aux_loss(const treadle_train_settings *s) {
+  return s->training.moe_router_load_balancing_type == TREADLE_BALANCING_NONE
+             ? 0
+             : s->training.moe_aux_loss_coeff;
+}
+
+double treadle_train_config_bias_rate(const treadle_train_settings *s) {
+  return s->training.moe_router_enable_expert_bias ? s->training.moe_router_bias_update_rate : 0;
+}
+
+/* A coefficient of a loss that is not there would go unseen. */
+static treadle_status check_routers(treadle_train_config *config) {
+  const treadle_config_training *t = &config->settings.training;
+  if (t->moe_router_load_balancing_type == TREADLE_BALANCING_NONE && t->moe_aux_loss_coeff > 0)
+    REFUSE("%s: %s is %g, and %s is none; say aux_loss", config->file, PLACE(training.moe_aux_loss_coeff),
+           t->moe_aux_loss_coeff, PLACE(training.moe_router_load_balancing_type));
+  return TREADLE_OK;
+}
+
 static treadle_status check_schedule(treadle_train_config *config) {
   const treadle_train_settings *s = &config->settings;
   if (s->actor.min_lr > s->actor.lr)
@@ -83,9 +102,12 @@ static treadle_status check_schedule(treadle_train_config *config) {
 
 /* No size beside a layout. */
 static treadle_status refuse_sizes(treadle_train_config *config) {
-  const int sizes[] = {KEY(actor.tensor_model_parallel_size), KEY(actor.pipeline_model_parallel_size),
-                       KEY(actor.expert_model_parallel_size), KEY(actor.expert_tensor_parallel_size),
-                       KEY(actor.moe_tp_extend_ep), KEY(actor.num_layers_per_virtual_pipeline_stage),
+  const int sizes[] = {KEY(actor.tensor_model_parallel_size),
+                       KEY(actor.pipeline_model_parallel_size),
+                       KEY(actor.expert_model_parallel_size),
+                       KEY(actor.expert_tensor_parallel_size),
+                       KEY(actor.moe_tp_extend_ep),
+                       KEY(actor.num_layers_per_virtual_pipeline_stage),
                        KEY(actor.fsdp_size)};
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
     if (treadle_train_config_is_given(config, sizes[i]))
@@ -129,9 +151,9 @@ static treadle_status refuse_with_fsdp2(treadle_train_config *config) {
   const treadle_config_actor *actor = &config->settings.actor;
   const char *other = actor->tensor_model_parallel_size > 1     ? PLACE(actor.tensor_model_parallel_size)
                       : actor->pipeline_model_parallel_size > 1 ? PLACE(actor.pipeline_model_parallel_size)
-                      : actor->expert_model_parallel_size > 1  ? PLACE(actor.expert_model_parallel_size)
-                      : actor->expert_tensor_parallel_size > 1 ? PLACE(actor.expert_tensor_parallel_size)
-                      : actor->moe_tp_extend_ep                ? PLACE(actor.moe_tp_extend_ep)
+                      : actor->expert_model_parallel_size > 1   ? PLACE(actor.expert_model_parallel_size)
+                      : actor->expert_tensor_parallel_size > 1  ? PLACE(actor.expert_tensor_parallel_size)
+                      : actor->moe_tp_extend_ep                 ? PLACE(actor.moe_tp_extend_ep)
                       : actor->num_layers_per_virtual_pipeline_stage
                           ? PLACE(actor.num_layers_per_virtual_pipeline_stage)
                       : s->training.use_distributed_optimizer ? PLACE(training.use_distributed_optimizer)
@@ -192,6 +214,7 @@ treadle_status treadle_train_config_settle(treadle_train_config *config) {
     return treadle_train_config_settle_pools_alone(config);
   TRY(settle_micro_batch(config));
   TRY(check_schedule(config));
+  TRY(check_routers(config));
   TRY(settle_layout(config));
   if (config->run == TREADLE_RUN_RL) TRY(treadle_train_config_settle_rl(config));
 out:

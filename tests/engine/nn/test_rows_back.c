@@ -271,6 +271,11 @@ static void test_attention(void **state) {
       assert_memory_equal(a->dq, kept->dq, (size_t)queries * sizeof(float));
       assert_memory_equal(a->dk, kept->dk, (size_t)keys * sizeof(float));
       assert_memory_equal(a->dv, kept->dv, (size_t)values * sizeof(float));
+      treadle_attention_back in_place = a->one;
+      memcpy(a->dq, a->q, sizeof a->q);
+      in_place.q = a->dq;
+      treadle_attention_back_run(&in_place, kinds[k], scratch);
+      assert_memory_equal(a->dq, kept->dq, (size_t)queries * sizeof(float));
     }
     free(scratch);
   }

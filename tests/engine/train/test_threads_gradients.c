@@ -39,6 +39,7 @@ static treadle_status fill(int64_t vocabulary, treadle_batch **batch_p) {
 typedef struct one_rank {
   treadle_group *group; /* NULL: alone */
   const char *model, *layout;
+  bool random; /* weights, of a model that has none */
   treadle_trainer_options options;
   int64_t vocabulary;
   int rank, ranks;
@@ -65,7 +66,7 @@ static treadle_status run(one_rank *r) {
   TRY(treadle_model_open(r->model, NULL, &model));
   TRY(treadle_layout_create(model, r->layout, r->ranks, NULL, &layout));
   TRY(treadle_trainer_create(r->group, layout, &r->options, &trainer));
-  TRY(treadle_trainer_load(trainer));
+  TRY(r->random ? treadle_trainer_randomise(trainer, 7) : treadle_trainer_load(trainer));
   TRY(treadle_trainer_slice(trainer, all, &forward, NULL, &mine));
   for (int turn = 0; turn < 2; turn++) /* the second time as the first */
     TRY(treadle_trainer_gradients(trainer, mine, &forward, &nll, NULL, &loss));
@@ -131,11 +132,16 @@ typedef struct cut {
 } cut;
 
 static const cut cuts[] = {
-    {"megatron:tp=1", 1, 1},       {"megatron:tp=2", 2, 2},
-    {"megatron:tp=4", 4, 4},       {"megatron:pp=2", 2, 1},
-    {"megatron:pp=4", 4, 1},       {"megatron:tp=2,pp=2", 4, 2},
-    {"megatron:pp=2,vpp=2", 2, 1}, {"megatron:tp=2,pp=2,vpp=2", 4, 2},
-    {"megatron:tp=4,pp=2", 8, 4},  {"megatron:tp=2,pp=4", 8, 2},
+    {"megatron:tp=1", 1, 1},
+    {"megatron:tp=2", 2, 2},
+    {"megatron:tp=4", 4, 4},
+    {"megatron:pp=2", 2, 1},
+    {"megatron:pp=4", 4, 1},
+    {"megatron:tp=2,pp=2", 4, 2},
+    {"megatron:pp=2,vpp=2", 2, 1},
+    {"megatron:tp=2,pp=2,vpp=2", 4, 2},
+    {"megatron:tp=4,pp=2", 8, 4},
+    {"megatron:tp=2,pp=4", 8, 2},
     {"megatron:tp=2,ep=2,etp=1", 2, 2},
     {"megatron:tp=2,ep=1,etp=1", 2, 2}, /* each expert on both */
     {"megatron:tp=4,ep=4,etp=1", 4, 4},
@@ -148,8 +154,8 @@ enum { CUTS = sizeof cuts / sizeof *cuts };
 typedef struct subject {
   const char *model; /* of the sources, or beside them */
   int64_t vocabulary;
-  int layers, kv_heads;
-  bool experts;
+  int layers, kv_heads; /* kv_heads: most tensor parallel ranks */
+  bool experts, random;
 } subject;
 
 static bool fits(const subject *s, const cut *c) {
@@ -160,7 +166,8 @@ static bool fits(const subject *s, const cut *c) {
 /* Each layout with one of the four ways to keep activations; with all of them where time does not matter. */
 static void check_subject(const subject *s, const char *dtype, const char *kernels, bool all_ways) {
   char path[512], layout[128];
-  one_rank alone = {.model = path, .layout = layout, .ranks = 1, .vocabulary = s->vocabulary};
+  one_rank alone = {
+      .model = path, .layout = layout, .random = s->random, .ranks = 1, .vocabulary = s->vocabulary};
   snprintf(path, sizeof path, "%s/%s", TREADLE_SOURCE_DIR, s->model);
   if (access(path, R_OK) != 0) {
     printf("%s is not there: skipped\n", s->model);
@@ -186,16 +193,20 @@ static void check_subject(const subject *s, const char *dtype, const char *kerne
 }
 
 static const subject subjects[] = {
-    {"tests/golden/models/llama-gqa-llama3rope", 128, 4, 2, false},
-    {"tests/golden/models/qwen2-tied", 128, 4, 2, false},
-    {"../shared/data/golden/models/llama-tied-biases", 128, 4, 4, false},
-    {"../shared/data/golden/models/qwen3", 128, 4, 2, false},
-    {"../shared/data/verl-arithmetic-sequence/model", 16, 4, 4, false},
-    {"../shared/data/stories260K/hf", 128, 5, 4, false},
-    {"tests/golden/models/qwen2moe", 203, 4, 2, true},
-    {"tests/golden/models/glm4moe-qknorm", 203, 4, 2, true},
-    {"../shared/data/golden/models/qwen3moe", 203, 4, 2, true},
-    {"../shared/data/golden/models/mixtral", 203, 4, 2, true},
+    {"tests/golden/models/llama-gqa-llama3rope", 128, 4, 2, false, false},
+    {"tests/golden/models/qwen2-tied", 128, 4, 2, false, false},
+    {"tests/data/latent/v3", 16, 4, 8, false, true},
+    {"tests/data/latent/v2", 16, 4, 4, false, true},
+    {"../shared/data/golden/models/llama-tied-biases", 128, 4, 4, false, false},
+    {"../shared/data/golden/models/qwen3", 128, 4, 2, false, false},
+    {"../shared/data/verl-arithmetic-sequence/model", 16, 4, 4, false, false},
+    {"../shared/data/stories260K/hf", 128, 5, 4, false, false},
+    {"tests/golden/models/qwen2moe", 203, 4, 2, true, false},
+    {"tests/golden/models/glm4moe-qknorm", 203, 4, 2, true, false},
+    {"tests/golden/models/dsv3-yarn", 203, 4, 4, true, false},
+    {"../shared/data/golden/models/dsv2-lite", 203, 4, 4, true, false},
+    {"../shared/data/golden/models/qwen3moe", 203, 4, 2, true, false},
+    {"../shared/data/golden/models/mixtral", 203, 4, 2, true, false},
 };
 
 static void test_same_bits(void **state) {

@@ -1,5 +1,5 @@
-/* Log-probabilities and gradients of policies: the bits of scoring, differences of a loss, prompts that rows share, threads, other weights, rows without
- * a token that counts.
+/* Log-probabilities and gradients of policies: the bits of scoring, differences of a loss, prompts that rows share,
+ * threads, other weights, rows without a token that counts. With grouped heads, and with latent attention.
  * ctest: label=threads label=kernels */
 #include "test.h"
 #include "train/rows.h"
@@ -45,11 +45,16 @@ static void make_rows(scene *s) {
   assert_ok(rows_batch(s->rows, ROWS, &s->shares));
 }
 
-static void open_scene_of(scene *s, const char *layout, const treadle_trainer_options *chosen) {
+static const char *const models[] = {"examples/sequence", "tests/data/latent/v3", "tests/data/latent/v2"};
+
+static void open_scene_of(scene *s, const char *model, const char *layout,
+                          const treadle_trainer_options *chosen) {
+  char path[512];
   treadle_trainer_options options = *chosen;
   *s = (scene){0};
   make_rows(s);
-  assert_ok(treadle_model_open(TREADLE_SOURCE_DIR "/examples/sequence/config.json", NULL, &s->model));
+  snprintf(path, sizeof path, "%s/%s/config.json", TREADLE_SOURCE_DIR, model);
+  assert_ok(treadle_model_open(path, NULL, &s->model));
   assert_ok(treadle_layout_create(s->model, layout, 1, NULL, &s->layout));
   size_t bytes = (treadle_layout_window_bytes(s->layout, 0) + 63) / 64 * 64;
   char kernels[] = "plain"; /* read during the call, and free to change after it */
@@ -62,10 +67,10 @@ static void open_scene_of(scene *s, const char *layout, const treadle_trainer_op
   assert_ok(treadle_trainer_randomise(s->trainer, 5));
 }
 
-static void open_scene(scene *s, const char *layout, bool recompute) {
+static void open_scene(scene *s, const char *model, const char *layout, bool recompute) {
   const treadle_trainer_options options = {
       .struct_size = sizeof options, .threads = 2, .most_rows = 64, .recompute = recompute};
-  open_scene_of(s, layout, &options);
+  open_scene_of(s, model, layout, &options);
 }
 
 static void close_scene(scene *s) {
@@ -114,10 +119,10 @@ static void score(const scene *s, double temperature, float *to) {
 static void bits_of_scoring(void **state) {
   (void)state;
   static const char *const layouts[] = {"hf:dtype=fp32", "hf:dtype=bf16"};
-  for (int l = 0; l < 2; l++) {
+  for (size_t l = 0; l < 2 * TEST_COUNT(models); l++) {
     scene s;
     float wanted[COUNTED_MOST], got[COUNTED_MOST], shared[COUNTED_MOST], entropies[COUNTED_MOST];
-    open_scene(&s, layouts[l], false);
+    open_scene(&s, models[l / 2], layouts[l % 2], false);
     for (double temperature = 0.7; temperature < 1.2; temperature += 0.3) {
       treadle_forward_options forward = whole;
       forward.temperature = temperature;
@@ -167,11 +172,10 @@ static double loss(const scene *s, const treadle_batch *batch, const treadle_for
   return sum;
 }
 
-static void differences(void **state) {
-  (void)state;
+static void check_differences(const char *model, uint64_t directions) {
   for (int way = 0; way < 4; way++) {
     scene s;
-    open_scene(&s, "hf:dtype=fp32", way & 2);
+    open_scene(&s, model, "hf:dtype=fp32", way & 2);
     const treadle_batch *batch = way & 1 ? s.shares : s.plain;
     treadle_forward_options forward = whole;
     forward.temperature = 1.3;
@@ -186,7 +190,7 @@ static void differences(void **state) {
     assert_non_null(kept);
     memcpy(kept, grads, bytes);
     treadle_random random = {3};
-    for (uint64_t i = 0; i < test_seeds(40); i++) { /* along random directions of a tensor */
+    for (uint64_t i = 0; i < directions; i++) { /* along random directions of a tensor */
       treadle_storage_info info = TREADLE_INIT(treadle_storage_info);
       int32_t which = (int32_t)treadle_random_below(&random, treadle_layout_storage_count(s.layout, 0));
       assert_ok(treadle_layout_storage(s.layout, 0, which, &info));
@@ -212,11 +216,18 @@ static void differences(void **state) {
       assert_ok(treadle_trainer_rebind(s.trainer));
       double by = (value[0] - value[1]) / (2 * (double)step), wanted = along / sqrt((double)count);
       if (fabs(by - wanted) > 2e-2 * (fabs(wanted) + 0.2))
-        fail_msg("way %d, tensor %s: %g by differences, %g by gradients", way, info.name, by, wanted);
+        fail_msg("%s, way %d, tensor %s: %g by differences, %g by gradients", model, way, info.name, by,
+                 wanted);
     }
     free(kept);
     close_scene(&s);
   }
+}
+
+static void differences(void **state) {
+  (void)state;
+  check_differences(models[0], test_seeds(40));
+  for (size_t m = 1; m < TEST_COUNT(models); m++) check_differences(models[m], test_seeds(16));
 }
 
 /* The mean of -log p is a policy's loss, too. */
@@ -225,10 +236,9 @@ static treadle_status mean_slope(void *context, const treadle_loss_row *row) {
   return TREADLE_OK;
 }
 
-static void supervised(void **state) {
-  (void)state;
+static void check_supervised(const char *model) {
   scene s;
-  open_scene(&s, "hf:dtype=fp32", false);
+  open_scene(&s, model, "hf:dtype=fp32", false);
   double counted = (double)s.counted, most = 0, norm = 0;
   const treadle_loss_options own = {.struct_size = sizeof own, .of_row = mean_slope, .context = &counted},
                              mean = {.struct_size = sizeof mean, .name = "nll"};
@@ -260,13 +270,18 @@ static void supervised(void **state) {
   close_scene(&s);
 }
 
+static void supervised(void **state) {
+  (void)state;
+  for (size_t m = 0; m < TEST_COUNT(models); m++) check_supervised(models[m]);
+}
+
 /* ---- Threads ---- */
 
 enum { GROUP = 34, GROUPS = 2, PROMPT = 70, ANSWER = 2, SAMPLES = GROUP * GROUPS };
 
 /* Samples of many groups in one micro batch: the last token of a prompt has the gradient of each sample's first token, from leaves of other
  * threads, too. */
-static uint64_t shared_gradients(int32_t threads) {
+static uint64_t shared_gradients(const char *model, int32_t threads) {
   enum { LONG = PROMPT + ANSWER };
   static int32_t ids[SAMPLES][LONG];
   static uint8_t mask[SAMPLES][LONG];
@@ -281,7 +296,7 @@ static uint64_t shared_gradients(int32_t threads) {
     }
     rows[r] = (rows_row){ids[r], mask[r], LONG, PROMPT};
   }
-  open_scene_of(&s, "hf:dtype=fp32",
+  open_scene_of(&s, model, "hf:dtype=fp32",
                 &(treadle_trainer_options){.struct_size = sizeof(treadle_trainer_options),
                                            .threads = threads,
                                            .most_rows = SAMPLES * LONG});
@@ -302,17 +317,17 @@ static uint64_t shared_gradients(int32_t threads) {
 
 static void threads_alike(void **state) {
   (void)state;
-  assert_true(shared_gradients(3) == shared_gradients(1));
+  for (size_t m = 0; m < 2; m++)
+    assert_true(shared_gradients(models[m], 3) == shared_gradients(models[m], 1));
 }
 
 /* ---- Other weights ---- */
 
-static void other_weights(void **state) {
-  (void)state;
+static void check_other_weights(const char *model) {
   scene s, other;
   float own[COUNTED_MOST], again[COUNTED_MOST], reference[COUNTED_MOST], wanted[COUNTED_MOST];
-  open_scene(&s, "hf:dtype=fp32", false);
-  open_scene(&other, "hf:dtype=fp32", false);
+  open_scene(&s, model, "hf:dtype=fp32", false);
+  open_scene(&other, model, "hf:dtype=fp32", false);
   assert_ok(treadle_trainer_randomise(other.trainer, 6));
   assert_ok(rows_logprobs(s.trainer, s.shares, &whole, NULL, own, NULL, NULL));
   assert_ok(rows_logprobs(other.trainer, s.shares, &whole, NULL, wanted, NULL, NULL));
@@ -323,6 +338,11 @@ static void other_weights(void **state) {
   assert_memory_not_equal(own, wanted, s.counted * sizeof *own);
   close_scene(&s);
   close_scene(&other);
+}
+
+static void other_weights(void **state) {
+  (void)state;
+  for (size_t m = 0; m < 2; m++) check_other_weights(models[m]);
 }
 
 int main(void) {

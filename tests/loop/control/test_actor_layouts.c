@@ -1,6 +1,6 @@
 /* Exact mode through the worker: what was generated in one layout has the same log-probabilities, bit for bit, when the trainer computes them in
  * another one; before the weights are trained and after. One bit of one weight that the generator has and the trainer has not shows.
- * TREADLE_EXACT=N: this many tokens in all (2000). */
+ * TREADLE_EXACT=N: this many tokens for each kind of model (2000). */
 /* ctest: label=threads timeout=600 */
 #include "control/tiny.h"
 #include "group/ranks.h"
@@ -31,6 +31,19 @@ static const struct pair {
     {"megatron:pp=2,dtype=bf16", "vllm:dp=2,ep=on,dtype=bf16", 2, true}, /* groups */
     {"megatron:tp=2,pp=2,ep=2,etp=1,dtype=fp32", "vllm:tp=2,dp=2,ep=on,dtype=fp32", 4, true},
     {"megatron:tp=4,pp=2,ep=4,etp=1,dtype=bf16", "vllm:tp=2,dp=4,ep=on,dtype=bf16", 8, true},
+};
+
+/* With latent attention, narrow queries and rotation of neighbours. */
+static const char latent_model[] = TREADLE_SOURCE_DIR "/tests/data/latent/v3/config.json";
+static const struct pair latent_pairs[] = {
+    {"megatron:tp=2,pp=2,dtype=bf16", "vllm:tp=4,dtype=bf16", 4, false},
+    {"megatron:tp=4,dtype=fp32", "sglang:tp=2,dtype=fp32", 4, false},
+    {"fsdp2:dtype=bf16", "vllm:tp=2,dtype=bf16", 2, false},
+};
+/* And with experts, of which a shared one. */
+static const char sparse_model[] = TREADLE_SOURCE_DIR "/tests/golden/models/dsv3-yarn";
+static const struct pair sparse_pairs[] = {
+    {"megatron:tp=2,pp=2,ep=2,etp=1,dtype=bf16", "vllm:tp=2,dp=2,ep=on,dtype=bf16", 4, true},
 };
 
 /* Of a pair, or of the part of it that a rank sees. */
@@ -205,9 +218,14 @@ static void add_ranks(scene *s) {
   }
 }
 
-static void run_pair(scene *s, const struct pair *pair, int64_t tokens) {
+/* path: of the model; NULL: the tiny one. */
+static void run_pair(scene *s, const char *path, const struct pair *pair, int64_t tokens) {
   const int64_t each = SAMPLES * RESPONSE;
-  treadle_model *model = pair->experts ? tiny_open_experts() : tiny_open();
+  treadle_model *model = NULL;
+  if (path)
+    assert_ok(treadle_model_open(path, NULL, &model));
+  else
+    model = pair->experts ? tiny_open_experts() : tiny_open();
   s->pair = pair;
   s->count = (int)((tokens + each - 1) / each);
   s->prompts = make_prompts(s->count);
@@ -221,40 +239,50 @@ static void run_pair(scene *s, const struct pair *pair, int64_t tokens) {
   treadle_batch_destroy(s->prompts);
 }
 
-static void test_pairs(void **state) {
-  (void)state;
+static void check_pairs(const char *path, const struct pair *list, size_t count) {
   const char *asked = getenv("TREADLE_EXACT");
   const int64_t tokens = asked ? strtoll(asked, NULL, 10) : TOKENS;
-  const int64_t each =
-      (tokens + (int64_t)TEST_COUNT(pairs) * ROUNDS - 1) / ((int64_t)TEST_COUNT(pairs) * ROUNDS);
+  const int64_t each = (tokens + (int64_t)count * ROUNDS - 1) / ((int64_t)count * ROUNDS);
   int64_t compared = 0;
   assert_true(tokens > 0);
-  for (size_t i = 0; i < TEST_COUNT(pairs); i++) {
+  for (size_t i = 0; i < count; i++) {
     scene s = {0};
-    run_pair(&s, &pairs[i], each);
+    run_pair(&s, path, &list[i], each);
     for (int round = 0; round < ROUNDS; round++) {
       compared += s.compared[round][0];
       if (s.differing[round][0] || s.compared[round][0] < each)
         fail_msg(
             "%s, %s, round %d: %lld of %lld log-probabilities differ, of %lld that were to be compared",
-            pairs[i].train, pairs[i].infer, round, (long long)s.differing[round][0],
+            list[i].train, list[i].infer, round, (long long)s.differing[round][0],
             (long long)s.compared[round][0], (long long)each);
     }
   }
-  printf("%lld tokens of %d pairs: none differs\n", (long long)compared, (int)TEST_COUNT(pairs));
+  printf("%lld tokens of %d pairs: none differs\n", (long long)compared, (int)count);
   assert_true(compared >= tokens);
+}
+
+static void test_pairs(void **state) {
+  (void)state;
+  check_pairs(NULL, pairs, TEST_COUNT(pairs));
+}
+
+static void test_latent_pairs(void **state) {
+  (void)state;
+  check_pairs(latent_model, latent_pairs, TEST_COUNT(latent_pairs));
+  check_pairs(sparse_model, sparse_pairs, TEST_COUNT(sparse_pairs));
 }
 
 /* The check above can fail: of two replicas the first has a weight of its own. */
 static void test_flipped_bit(void **state) {
   (void)state;
   scene s = {.flips = true};
-  run_pair(&s, &pairs[0], 8 * SAMPLES * RESPONSE);
+  run_pair(&s, NULL, &pairs[0], 8 * SAMPLES * RESPONSE);
   assert_int_equal(s.differing[0][0], 0);
   assert_true(s.differing[1][0] > 0 && s.differing[1][0] < s.compared[1][0]);
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_pairs), cmocka_unit_test(test_flipped_bit)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_pairs), cmocka_unit_test(test_latent_pairs),
+                                     cmocka_unit_test(test_flipped_bit)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
