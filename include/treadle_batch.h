@@ -18,6 +18,8 @@
  *   uid, data_source, prompt, completion, answer, finish     text
  *   version                                                  int64: of the weights that drew the sample
  *   group                                                    int64: equal for samples of one prompt
+ *   experts                                                  bytes: those that each token of prompt and completion but
+ *                                                            the last one chose (treadle_generator_generate)
  *
  * A batch also has meta: keys with a JSON value each, for the batch as a whole.
  *

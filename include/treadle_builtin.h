@@ -217,6 +217,9 @@ typedef struct treadle_score_options {
   treadle_status (*logits)(void *context, size_t text, size_t token, const float *logits);
   void *context;
   const treadle_observer *observer; /* NULL: nobody */
+  /* Called for each text before `done`, if the generator records experts: those of all its tokens but the last one,
+   * as in the column of treadle_generator_generate. They live until the callback returns. NULL: nobody. */
+  treadle_status (*experts)(void *context, size_t text, const uint8_t *experts, size_t bytes);
 } treadle_score_options;
 
 /* Scores `count` texts of at least one token each. It checks all of them before it scores the first. If a callback
@@ -238,12 +241,16 @@ treadle_status treadle_generator_score(treadle_generator *engine, const treadle_
  *   version             int64: of the weights that drew the last token
  *   kept_counts, kept   ragged int32, with TREADLE_LOGPROBS_DRAWN where top_k, top_p or min_p cut: how many ids each of
  *                       ids was drawn from, and these ids, token after token and ascending for each
+ *   experts             bytes, if the generator records them: the experts that each token of the prompt and the answer
+ *                       but the last one chose, little-endian uint16 [tokens, layers with experts, experts of a token],
+ *                       those of a layer ascending
  *
- * Replicas answer prompts of their own. The ranks of one replica give equal batches, and all get its answers; two
- * replicas may give different batches, or one without rows. All ranks wait for the last one. sampling NULL: the model's
- * own values (generation_config.json). observer NULL: nobody; it may not change prompts. All rows are checked before
- * the first one runs. On failure *out_p is NULL. If the call of one rank is stopped, or fails after that check, those
- * of the others fail with TREADLE_PEER; before the next call all ranks meet anew. Collective. */
+ * Replicas answer prompts of their own, and so do data parallel ranks that share experts (vllm:dp=2,ep=on). The other
+ * ranks of these give equal batches, and all get the answers; two replicas may give different batches, or one without
+ * rows. All ranks wait for the last one. sampling NULL: the model's own values (generation_config.json). observer NULL:
+ * nobody; it may not change prompts. All rows are checked before the first one runs. On failure *out_p is NULL. If the
+ * call of one rank is stopped, or fails after that check, those of the others fail with TREADLE_PEER; before the next
+ * call all ranks meet anew. Collective. */
 treadle_status treadle_generator_generate(treadle_generator *generator, const treadle_batch *prompts,
                                           const treadle_sampling *sampling, const treadle_observer *observer,
                                           treadle_batch **out_p);

@@ -45,6 +45,7 @@ typedef struct treadle_generator_options {
   treadle_choice prefix_cache; /* sequences with equal first tokens share blocks (default: on) */
   size_t kv_bytes;             /* memory of the cache; 0: 256 MiB */
   int64_t max_len;             /* tokens of a sequence; 0: max_position_embeddings */
+  bool experts; /* record the experts that tokens chose, beside keys and values; refused if the model has none */
 } treadle_generator_options;
 
 typedef enum treadle_logprobs_of {

@@ -231,6 +231,18 @@ class TestGenerator(ranks.Folder, ranks.Interruptible):
         fields = [field.name for field in dataclasses.fields(treadle.GeneratorOptions)]
         self.assertEqual(sorted(fields), sorted(n for n, *_ in _abi.treadle_generator_options._fields_[1:]))
 
+    def test_experts(self):
+        with tempfile.TemporaryDirectory(prefix="treadle-test-") as folder:
+            model = treadle.Model(ranks.make_model(folder, "--family", "qwen3_moe"))
+            layout = treadle.Layout(model, "vllm", 1)
+            generator = treadle.Generator(layout, threads=1, max_len=64, kv_bytes=2 << 20, experts=True)
+            self.addCleanup(generator.close)
+            generator.load()
+            answers = generator.generate(PROMPTS, GREEDY)
+            for prompt, ids, experts in zip(PROMPTS, answers["ids"].tolist(), answers["experts"].tolist()):
+                self.assertEqual(len(experts) % (2 * (len(prompt) + len(ids) - 1)), 0)
+        self.refused("no experts to record", self.make, experts=True)
+
     def test_refused(self):
         generator = self.make()
         generator.load()

@@ -87,6 +87,7 @@ class GeneratorOptions:
     prefix_cache: bool = True  #: sequences with equal first tokens share blocks
     kv_bytes: int = 0  #: memory of the cache
     max_len: int = 0  #: tokens of a sequence
+    experts: bool = False  #: record the experts that tokens chose; refused if the model has none
 
     def _struct(self) -> typing.Any:
         cache = _abi.TREADLE_ON if self.prefix_cache else _abi.TREADLE_OFF
@@ -137,10 +138,11 @@ class Generator(_calls.Engine):
         prefix_cache: bool = True,
         kv_bytes: int = 0,
         max_len: int = 0,
+        experts: bool = False,
     ) -> None:
         super().__init__(layout, group)
         options = GeneratorOptions(
-            fast, kernels, threads, max_batch, prefill_chunk, block_tokens, prefix_cache, kv_bytes, max_len
+            fast, kernels, threads, max_batch, prefill_chunk, block_tokens, prefix_cache, kv_bytes, max_len, experts
         )
         self._make(
             "treadle_generator_create",

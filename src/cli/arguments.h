@@ -64,6 +64,7 @@ typedef struct treadle_kernel_arguments {
 typedef struct treadle_engine_arguments {
   int64_t max_batch, prefill_chunk, block_tokens, max_len;
   int64_t prefix_cache; /* 0: on, 1: off */
+  bool experts;
   size_t kv_bytes;
 } treadle_engine_arguments;
 

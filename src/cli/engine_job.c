@@ -84,7 +84,8 @@ treadle_status treadle_engine_job_open(treadle_engine_job *job, const treadle_ar
                                        .prefix_cache =
                                            a->engine.prefix_cache == 1 ? TREADLE_OFF : TREADLE_DEFAULT,
                                        .kv_bytes = a->engine.kv_bytes,
-                                       .max_len = a->engine.max_len};
+                                       .max_len = a->engine.max_len,
+                                       .experts = a->engine.experts};
   treadle_session *session = &job->session;
   treadle_status status;
   TRY(treadle_session_agree(session, open_layout(job, a, a->layouts.engine ? a->layouts.engine : layout)));

@@ -183,6 +183,7 @@ static const option_row rows[] = {
   {"prefill-chunk", "N", "maximum number of prompt tokens computed in one step (default: 512)", COUNT, AT(engine.prefill_chunk), ENGINES, 0, 1, {0}, NULL, 65536},
   {"block-tokens", "N", "number of tokens in one block of the KV cache (default: 16)", COUNT, AT(engine.block_tokens), ENGINES, 0, 1, {0}, NULL, 4096},
   {"prefix-cache", "on|off", "on: sequences that start with the same tokens share their KV cache blocks (default: on)", WORD, AT(engine.prefix_cache), ENGINES, 0, 0, {"on", "off", NULL}, NULL, 0},
+  {"experts", "", "also print the experts that each token chose: of all tokens but the last one, in each layer that has experts", FLAG, AT(engine.experts), ENGINES, 0, 0, {0}, NULL, 0},
   {"kv-memory", "SIZE", "memory of the KV cache on each rank (default: 256MiB)", SIZE, AT(engine.kv_bytes), ENGINES, 0, 0, {0}, NULL, 0},
   {"max-len", "N", "maximum number of tokens in a sequence, including the prompt (default: max_position_embeddings)", COUNT, AT(engine.max_len), ENGINES, 0, 1, {0}, NULL, 1 << 24},
   {"runs", "", "also print each run of elements: where it is in the storage tensor, and which Hugging Face elements it holds", FLAG, AT(layout.runs), TREADLE_IN_LAYOUT, 0, 0, {0}, NULL, 0},

@@ -809,7 +809,8 @@ static void make_engine(caller *c) {
                                              .block_tokens = ONE_OF(c, counts),
                                              .prefix_cache = (treadle_choice)below(c, 3),
                                              .kv_bytes = ONE_OF(c, memories),
-                                             .max_len = ONE_OF(c, lengths)};
+                                             .max_len = ONE_OF(c, lengths),
+                                             .experts = below(c, 8) == 0};
   treadle_generator *made = NULL;
   SAID(treadle_generator_create(often(c) ? NULL : c->o.second, layout(c), &options, OR_NULL(c, &made)));
   CALL(treadle_generator_destroy(made));
@@ -866,6 +867,12 @@ static void call_generate(caller *c) {
   treadle_batch_destroy(out);
 }
 
+static treadle_status score_experts(void *context, size_t text, const unsigned char *experts,
+                                    size_t bytes) {
+  (void)context;
+  return text == 0 && experts && bytes % 2 == 0 ? TREADLE_OK : TREADLE_REFUSED;
+}
+
 static void call_engines(caller *c) {
   static const char *const lines[] = {"{\"prompt_token_ids\": [1, 2], \"max_tokens\": 3, \"n\": 2}\n",
                                       "{\"token_ids\": [1, 2, 3]}\n",
@@ -880,6 +887,7 @@ static void call_engines(caller *c) {
   treadle_generator_info info = {.struct_size = struct_size(c, sizeof info)};
   treadle_engine_hooks hooks = {.struct_size = struct_size(c, sizeof hooks)};
   treadle_score_options score = {.struct_size = struct_size(c, sizeof score),
+                                 .experts = below(c, 2) ? score_experts : NULL,
                                  .temperature = often(c) ? 1 : -1};
   treadle_score_lines_options score_lines = {.struct_size = struct_size(c, sizeof score_lines),
                                              .check = below(c, 2)};

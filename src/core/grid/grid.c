@@ -1,7 +1,7 @@
 /* Grid layouts: "what has rank r?", and the table of functions. */
+#include "grid/grid.h"
 #include "base/dtype.h"
 #include "base/hash.h"
-#include "grid/grid.h"
 
 #include <string.h>
 
@@ -229,19 +229,33 @@ static int64_t grid_window_bytes_max(const treadle_layout *layout) {
   return treadle_grid_of(layout)->window_bytes_max;
 }
 
-/* The stage, the place in each dimension that a rule cuts over, and in ep: ranks that agree in all of these
- * have the same pieces, whatever their place in dp or cp. */
-static uint64_t grid_coordinate(const treadle_layout *layout, int64_t rank) {
+/* The stage, and the place in each dimension that a rule cuts over; of rules of experts, too, or not. */
+static uint64_t hash_of_cuts(const treadle_layout *layout, int64_t rank, bool experts) {
   const treadle_grid *grid = treadle_grid_of(layout);
   int64_t at = treadle_order_layout(&layout->order, rank);
   uint64_t hash = (uint64_t)treadle_dim_index(grid->pp, at);
+  const treadle_dim *before = NULL;
   for (int32_t r = 0; r < grid->rule_count; r++) {
-    const treadle_dim *over = grid->rules[r].over;
-    if (over && (r == 0 || over != grid->rules[r - 1].over))
-      hash = treadle_hash_more(hash, (uint64_t)treadle_dim_index(over, at));
+    const treadle_grid_rule *rule = &grid->rules[r];
+    if (rule->ep && !experts) continue;
+    if (rule->over && rule->over != before)
+      hash = treadle_hash_more(hash, (uint64_t)treadle_dim_index(rule->over, at));
+    before = rule->over;
   }
-  if (grid->ep) hash = treadle_hash_more(hash, (uint64_t)treadle_dim_index(grid->ep, at));
   return hash;
+}
+
+/* Ranks that agree in all of these, and in ep, have the same pieces, whatever their place in dp or cp. */
+static uint64_t grid_coordinate(const treadle_layout *layout, int64_t rank) {
+  const treadle_grid *grid = treadle_grid_of(layout);
+  uint64_t hash = hash_of_cuts(layout, rank, true);
+  if (!grid->ep) return hash;
+  return treadle_hash_more(
+      hash, (uint64_t)treadle_dim_index(grid->ep, treadle_order_layout(&layout->order, rank)));
+}
+
+static uint64_t grid_dense_coordinate(const treadle_layout *layout, int64_t rank) {
+  return hash_of_cuts(layout, rank, false);
 }
 
 static void grid_destroy(treadle_layout *layout) {
@@ -267,6 +281,7 @@ const treadle_layout_ops treadle_grid_ops = {
     .window_bytes = grid_window_bytes,
     .window_bytes_max = grid_window_bytes_max,
     .coordinate = grid_coordinate,
+    .dense_coordinate = grid_dense_coordinate,
     .destroy = grid_destroy,
 };
 

@@ -132,6 +132,8 @@ typedef struct treadle_layout_ops {
   int64_t (*window_bytes)(const treadle_layout *layout, int64_t rank);
   int64_t (*window_bytes_max)(const treadle_layout *layout); /* over all coordinates, no loop over ranks */
   uint64_t (*coordinate)(const treadle_layout *layout, int64_t rank); /* ranks with equal pieces: equal */
+  /* Ranks with equal pieces, but for those of experts: equal. NULL: as `coordinate`. */
+  uint64_t (*dense_coordinate)(const treadle_layout *layout, int64_t rank);
   void (*destroy)(treadle_layout *layout);
 } treadle_layout_ops;
 
@@ -222,6 +224,8 @@ uint64_t treadle_layout_placement(const treadle_layout *layout, int32_t tensor);
 uint64_t treadle_layout_cells_like(const treadle_layout *layout, int32_t tensor);
 /* A number that is equal for ranks whose windows hold the same pieces: all that are no owners have one. */
 uint64_t treadle_layout_place(const treadle_layout *layout, int64_t rank);
+/* A number that is equal for ranks whose windows hold the same pieces, whatever experts they have, where the layout knows. */
+uint64_t treadle_layout_dense_place(const treadle_layout *layout, int64_t rank);
 
 /* The name of a storage tensor of a rank, of treadle_layout_storages or treadle_layout_public. */
 void treadle_layout_storage_name(const treadle_layout *layout, int64_t rank, const treadle_storage *storage,

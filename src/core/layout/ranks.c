@@ -239,6 +239,12 @@ uint64_t treadle_layout_place(const treadle_layout *layout, int64_t rank) {
   return owner < 0 ? treadle_hash_text("no owner", 0) : layout->ops->coordinate(layout, owner);
 }
 
+uint64_t treadle_layout_dense_place(const treadle_layout *layout, int64_t rank) {
+  int64_t owner = owner_of(layout, rank);
+  if (owner < 0 || !layout->ops->dense_coordinate) return treadle_layout_place(layout, rank);
+  return layout->ops->dense_coordinate(layout, owner);
+}
+
 treadle_status treadle_layout_coordinate(const treadle_layout *layout, int64_t rank, const char *dimension,
                                          int64_t *index_p) {
   const treadle_mesh *mesh = layout->ops->mesh ? layout->ops->mesh(layout) : NULL;

@@ -82,6 +82,19 @@ static void add_finish(treadle_builder *builder, const treadle_sample *sample) {
     treadle_builder_add(builder, "null");
 }
 
+void treadle_answer_add_experts(treadle_builder *builder, const unsigned char *experts, size_t bytes,
+                                size_t layers, size_t top) {
+  const size_t each = layers * top;
+  treadle_builder_add(builder, ", \"experts\": [");
+  for (size_t i = 0; i < bytes / 2; i++) {
+    if (i) treadle_builder_add(builder, ", ");
+    treadle_builder_add(builder, "%s%s%d%s%s", i % each == 0 ? "[" : "", i % top == 0 ? "[" : "",
+                        experts[2 * i] + 256 * experts[2 * i + 1], i % top == top - 1 ? "]" : "",
+                        i % each == each - 1 ? "]" : "");
+  }
+  treadle_builder_add(builder, "]");
+}
+
 void treadle_answer_add(treadle_builder *builder, const treadle_request_id *id,
                         const treadle_sample *sample, int64_t version) {
   const treadle_sample_spec *spec = &sample->spec;
@@ -103,6 +116,9 @@ void treadle_answer_add(treadle_builder *builder, const treadle_request_id *id,
   else
     treadle_builder_add(builder, ", \"top_logprobs\": null");
   add_finish(builder, sample);
+  if (sample->experts)
+    treadle_answer_add_experts(builder, sample->experts, sample->expert_bytes,
+                               (size_t)sample->expert_layers, (size_t)sample->expert_top);
   treadle_builder_add(builder, ", \"version\": %" PRId64 "}\n", version);
 }
 
@@ -123,7 +139,8 @@ void treadle_answer_add_score(treadle_builder *builder, const treadle_request_id
   snprintf(text, sizeof text, "%.17g", sum);
   for (char *at = text; *at; at++)
     if (!strchr("0123456789+-e", *at)) *at = '.';
-  treadle_builder_add(builder, ", \"sum\": %s}\n", isfinite(sum) ? text : "null");
+  treadle_builder_add(builder, "%s, \"sum\": %s}\n", answer->experts ? answer->experts : "",
+                      isfinite(sum) ? text : "null");
 }
 
 uint64_t treadle_answer_digest(uint64_t digest, const int32_t *tokens, int64_t token_count,

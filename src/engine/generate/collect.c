@@ -16,14 +16,14 @@ typedef struct head {
   uint64_t cut, kept;  /* cut: 1: there are counts of ids, `count` of them, and `kept` ids */
 } head;
 
-bool treadle_collect_is_needed(const treadle_generator *engine) { return engine->replica.count > 1; }
+bool treadle_collect_is_needed(const treadle_generator *engine) { return engine->replica.place.count > 1; }
 
 bool treadle_collect_has(const treadle_generator *engine, size_t job) {
-  return (int64_t)(job % (size_t)engine->replica.count) == engine->replica.number;
+  return (int64_t)(job % (size_t)engine->replica.place.count) == engine->replica.place.number;
 }
 
-/* One rank of each replica brings what all of them have. */
-static bool is_first(const treadle_generator *e) { return e->replica.position == 0; }
+/* One rank of each group brings what all of them have. */
+static bool is_first(const treadle_generator *e) { return e->replica.place.leads; }
 
 void treadle_collect_init(treadle_collect *collect, treadle_generator *engine, size_t jobs) {
   *collect = (treadle_collect){.engine = engine, .jobs = jobs};

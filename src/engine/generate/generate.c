@@ -3,6 +3,7 @@
  * ended. */
 #include "generate/generate_call.h"
 
+#include "base/alloc.h"
 #include "base/argument.h"
 #include "generate/collect.h"
 
@@ -45,12 +46,27 @@ static bool has_job(const generating *g, const job *j) {
 /* Enough sequences wait that the batch can be filled. */
 static treadle_status begin_jobs(generating *g) {
   treadle_status status = TREADLE_OK;
-  size_t replicas = g->divided ? (size_t)g->engine->replica.count : 1;
-  size_t ahead = 4 * (size_t)g->engine->max_batch * replicas;
+  size_t groups = g->divided ? (size_t)g->engine->replica.place.count : 1;
+  size_t ahead = 4 * (size_t)g->engine->max_batch * groups;
   for (; g->added < g->job_count && g->added < g->answered + ahead; g->added++)
     if (has_job(g, &g->jobs[g->added])) TRY(begin_job(g, &g->jobs[g->added]));
 out:
   return status;
+}
+
+/* The experts of all its tokens but the last one, which was not computed: where they are recorded. */
+static treadle_status take_experts(const generating *g, job *j) {
+  const int64_t each = treadle_pass_record_bytes(g->engine->pass),
+                tokens = (int64_t)j->sequence.tokens.count - 1;
+  if (!each) return TREADLE_OK;
+  j->sample.expert_top = g->engine->transformer->routing.top;
+  j->sample.expert_layers = each / 2 / j->sample.expert_top;
+  j->sample.expert_bytes = (size_t)(tokens * each);
+  j->sample.experts = treadle_alloc_array((size_t)tokens, (size_t)each);
+  if (!j->sample.experts)
+    return treadle_fail(TREADLE_NO_MEMORY, "no memory for the experts of %lld tokens", (long long)tokens);
+  treadle_pass_read_record(g->engine->pass, j->sequence.table.items, tokens, j->sample.experts);
+  return TREADLE_OK;
 }
 
 static void end_job(generating *g, job *j) {
@@ -86,6 +102,7 @@ static treadle_status take_token(generating *g, job *j, const treadle_token_row 
   g->figures.new_tokens++;
   TRY(treadle_sample_text_take(&j->text, &j->sample));
   if (g->options.text) TRY(tell(g, j));
+  if (j->sample.finish) TRY(take_experts(g, j));
   if (j->sample.finish) end_job(g, j);
 out:
   return status;
@@ -157,7 +174,8 @@ static treadle_status idle(void *context) {
   return tell_observer(g);
 }
 
-static treadle_status make_step(generating *g) {
+/* *rows_p: of all groups of the replica; none: all of them have ended. */
+static treadle_status make_step(generating *g, int64_t *rows_p) {
   treadle_pass_step step;
   treadle_status status;
   TRY(treadle_gate_enter(&g->engine->gate));
@@ -165,7 +183,8 @@ static treadle_status make_step(generating *g) {
   g->schedule.seed = g->engine->seed;
   TRY(begin_jobs(g));
   TRY(treadle_schedule_step(&g->schedule, &step));
-  TRY(treadle_pass_run(g->engine->pass, &step));
+  TRY(treadle_pass_count_rows(g->engine->pass, step.rows, rows_p));
+  if (*rows_p) TRY(treadle_pass_run(g->engine->pass, &step));
   treadle_schedule_done(&g->schedule, &step);
   TRY(take_tokens(g, &step));
   treadle_gate_leave(&g->engine->gate);
@@ -175,11 +194,13 @@ out:
 
 treadle_status treadle_generate_call_run(generating *g) {
   const treadle_gate_call call = {.restart = restart, .idle = idle, .context = g};
+  const bool alone = g->engine->replica.group_count == 1;
+  int64_t rows = 1;
   treadle_status status = TREADLE_OK;
   treadle_gate_begin(&g->engine->gate, &call);
-  TRY(answer_ended(g)); /* nothing, but for those of other replicas */
-  while (g->answered < g->job_count) {
-    TRY(make_step(g));
+  TRY(answer_ended(g)); /* nothing, but for those of other groups */
+  while (alone ? g->answered < g->job_count : rows > 0) {
+    TRY(make_step(g, &rows));
     TRY(answer_ended(g));
     treadle_collect_go_on(g->engine);
     TRY(tell_observer(g));

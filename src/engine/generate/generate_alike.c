@@ -37,7 +37,7 @@ treadle_status treadle_generate_call_agree(const treadle_generate_call *call, co
       .name = name,
       .alike = {{.what = call->divided ? "requests and options"
                                        : "prompts and sampling values, as ranks of one replica",
-                 .among = call->divided ? 0 : e->replica.number}},
+                 .among = call->divided ? 0 : e->replica.place.number}},
       .count = 1};
   if (e->group && !status) ours.alike[0].hash = hash_of(call);
   return treadle_generator_agree_on(e, status, &ours);

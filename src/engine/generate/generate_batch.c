@@ -38,10 +38,16 @@ static const void *kept(const treadle_sample *sample, size_t *count_p) {
   return sample->kept.items;
 }
 
+static const void *experts(const treadle_sample *sample, size_t *count_p) {
+  *count_p = sample->expert_bytes;
+  return sample->experts;
+}
+
 static const list always[] = {{"ids", TREADLE_COLUMN_INT32, ids},
                               {"rollout_log_probs", TREADLE_COLUMN_FP32, logprobs}},
                   of_cuts[] = {{"kept_counts", TREADLE_COLUMN_INT32, kept_counts},
-                               {"kept", TREADLE_COLUMN_INT32, kept}};
+                               {"kept", TREADLE_COLUMN_INT32, kept}},
+                  recorded = {"experts", TREADLE_COLUMN_BYTES, experts};
 
 static treadle_status add_list(const treadle_generate_call *call, const list *column, treadle_batch *out) {
   const int64_t rows = (int64_t)call->job_count;
@@ -95,6 +101,7 @@ static treadle_status make_answers(const treadle_generate_call *call, bool keeps
   TRY(add_version(call, out));
   for (size_t i = 0; keeps && i < sizeof of_cuts / sizeof *of_cuts; i++)
     TRY(add_list(call, &of_cuts[i], out));
+  if (treadle_pass_record_bytes(call->engine->pass)) TRY(add_list(call, &recorded, out));
 out:
   return status;
 }

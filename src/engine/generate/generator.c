@@ -81,6 +81,7 @@ static treadle_status fill(treadle_generator *e, const treadle_generator_options
     REFUSE("%s: a model with a score head has no logits to generate or to score texts with",
            e->layout->model->path);
   TRY(treadle_replica_find(e->transformer, e->layout, rank, &e->arena, &e->replica));
+  TRY(treadle_replica_divide(e->layout, rank, &e->replica));
   e->dtype = dtype_of(e->transformer, e->layout);
   e->most_tokens = o->max_len                       ? o->max_len
                    : e->transformer->most_positions ? e->transformer->most_positions
@@ -95,6 +96,9 @@ static treadle_status fill(treadle_generator *e, const treadle_generator_options
   pass.most_logits = e->max_batch;
   pass.block_tokens = o->block_tokens ? o->block_tokens : BLOCK_TOKENS;
   pass.most_positions = e->most_tokens;
+  pass.records = o->experts;
+  if (o->experts && !e->transformer->routing.experts)
+    REFUSE("%s: the model has no experts to record", e->layout->model->path);
   TRY(treadle_pass_create(e->transformer, e->layout, &e->replica, rank, &pass, &e->pass));
 out:
   return status;

@@ -61,6 +61,7 @@ treadle_status treadle_generator_foresee(const treadle_layout *layout,
     TRY(treadle_generator_measure(layout, &o, (int)rank, &by_rank[rank], &own));
     room.within = treadle_larger_size(room.within, own.within);
     room.across = treadle_larger_size(room.across, own.across);
+    room.between = treadle_larger_size(room.between, own.between);
   }
   for (int64_t rank = 0; rank < layout->ranks; rank++)
     by_rank[rank].board = layout->ranks > 1 ? treadle_board_memory(treadle_pass_board_bytes(&room)) : 0;

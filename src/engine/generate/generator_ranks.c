@@ -11,11 +11,11 @@
 /* What ranks may not differ in: they would compute other bits, or other steps. */
 typedef struct settings {
   char kernels[32];
-  int64_t dtype, fast, max_batch, prefill_chunk, block_tokens, max_len, prefix_cache;
+  int64_t dtype, fast, max_batch, prefill_chunk, block_tokens, max_len, prefix_cache, experts;
 } settings;
 
-static const char *const names[] = {"dtype",        "fast",    "max_batch",   "prefill_chunk",
-                                    "block_tokens", "max_len", "prefix_cache"};
+static const char *const names[] = {"dtype",        "fast",    "max_batch",    "prefill_chunk",
+                                    "block_tokens", "max_len", "prefix_cache", "experts"};
 
 static treadle_status compare_settings(treadle_generator *e, const treadle_generator_options *o) {
   settings mine = {.dtype = e->dtype,
@@ -24,7 +24,8 @@ static treadle_status compare_settings(treadle_generator *e, const treadle_gener
                    .prefill_chunk = e->prefill_chunk,
                    .block_tokens = o->block_tokens,
                    .max_len = e->most_tokens,
-                   .prefix_cache = o->prefix_cache};
+                   .prefix_cache = o->prefix_cache,
+                   .experts = o->experts};
   const int64_t *own = &mine.dtype;
   treadle_status status;
   snprintf(mine.kernels, sizeof mine.kernels, "%s", treadle_pass_kernels(e->pass));
@@ -56,6 +57,7 @@ static treadle_status largest_room(treadle_generator *e, treadle_pass_board *roo
     const treadle_pass_board *other = treadle_group_said(e->group, rank);
     room.within = treadle_larger_size(room.within, other->within);
     room.across = treadle_larger_size(room.across, other->across);
+    room.between = treadle_larger_size(room.between, other->between);
   }
   *room_p = room;
 out:

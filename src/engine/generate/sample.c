@@ -1,6 +1,7 @@
 /* One sample of a request while it grows. */
 #include "generate/sample.h"
 
+#include "base/alloc.h"
 #include "generate/stops.h"
 #include "generate/uniform.h"
 #include "pass/kept.h"
@@ -40,6 +41,8 @@ void treadle_sample_release(treadle_sample *sample) {
   treadle_array_release(&sample->kept);
   treadle_array_release(&sample->banned);
   treadle_builder_release(&sample->text);
+  treadle_free(sample->experts);
+  sample->experts = NULL;
 }
 
 static int64_t made(const treadle_sample *sample) { return (int64_t)sample->tokens.count; }

@@ -54,6 +54,9 @@ typedef struct treadle_sample {
   TREADLE_ARRAY(int32_t) kept;   /* and which, of one token after the other */
   TREADLE_ARRAY(int32_t) banned; /* while there are fewer than min_tokens */
   treadle_builder text;          /* cut before a stop text */
+  unsigned char *experts; /* [expert_bytes] at the end, where they are recorded: treadle_pass_read_record */
+  size_t expert_bytes;    /* of all tokens of prompt and answer but the last one */
+  int64_t expert_layers, expert_top;
   treadle_finish finish;
   bool last_is_end;  /* the last token is an end token or stop id that has ended it */
   int32_t stop_id;   /* stop_reason: an id, or -1 */

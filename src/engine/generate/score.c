@@ -72,10 +72,10 @@ out:
 /* The ranks of a replica score the same texts. */
 static treadle_status agree(const scoring *s, treadle_status status) {
   const treadle_generator *e = s->engine;
-  treadle_group_call call = {
-      .name = "treadle_generator_score",
-      .alike = {{.what = "texts and temperature, as ranks of one replica", .among = e->replica.number}},
-      .count = 1};
+  treadle_group_call call = {.name = "treadle_generator_score",
+                             .alike = {{.what = "texts and temperature, as ranks of one replica",
+                                        .among = e->replica.place.number}},
+                             .count = 1};
   uint64_t hash = treadle_hash_bytes(&s->options.temperature, sizeof s->options.temperature, s->count);
   for (size_t i = 0; !status && e->group && i < s->count; i++)
     hash = treadle_hash_bytes(s->texts[i].ids, s->texts[i].count * sizeof *s->texts[i].ids, hash);
@@ -179,6 +179,22 @@ out:
   return status;
 }
 
+/* Those of all its tokens but the last one, where experts are recorded. */
+static treadle_status tell_experts(const scoring *s, size_t text) {
+  const int64_t each = treadle_pass_record_bytes(s->engine->pass),
+                tokens = (int64_t)s->texts[text].count - 1;
+  unsigned char *experts;
+  treadle_status status;
+  if (!each) return TREADLE_OK;
+  experts = treadle_alloc_array((size_t)tokens, (size_t)each);
+  if (!experts)
+    return treadle_fail(TREADLE_NO_MEMORY, "no memory for the experts of %lld tokens", (long long)tokens);
+  treadle_pass_read_record(s->engine->pass, s->states[text].table, tokens, experts);
+  status = s->options.experts(s->options.context, text, experts, (size_t)(tokens * each));
+  treadle_free(experts);
+  return status;
+}
+
 /* Logits of all rows, a few at a time; those of the last row of a text are only for who asks for logits. */
 static treadle_status read_step(scoring *s) {
   treadle_generator *e = s->engine;
@@ -199,6 +215,7 @@ static treadle_status read_step(scoring *s) {
     for (int64_t i = 0; i < count; i++) TRY(take_logits(s, s->which[i], &s->rows[i]));
   }
   for (; s->ended < s->at; s->ended++) {
+    if (s->options.experts) TRY(tell_experts(s, s->ended));
     if (s->options.done) TRY(s->options.done(s->options.context, s->ended, s->states[s->ended].logprobs));
     end_text(s, s->ended);
   }
@@ -209,6 +226,8 @@ out:
 static treadle_status run(scoring *s) {
   const treadle_gate_call call = {.restart = restart, .idle = idle, .context = s};
   treadle_status status = TREADLE_OK;
+  const bool alone = s->engine->replica.group_count == 1;
+  int64_t all = 1; /* rows of all groups */
   size_t rows = (size_t)s->engine->prefill_chunk;
   s->states = treadle_alloc_array(s->count, sizeof *s->states);
   s->tokens = treadle_alloc_array(rows, sizeof *s->tokens);
@@ -223,10 +242,11 @@ static treadle_status run(scoring *s) {
   s->step.stretches = s->stretches;
   for (size_t i = 0; i < s->count; i++) s->rows_total += (int64_t)s->texts[i].count;
   treadle_gate_begin(&s->engine->gate, &call);
-  while (s->ended < s->count) {
+  while (alone ? s->ended < s->count : all > 0) {
     TRY(treadle_gate_enter(&s->engine->gate));
     TRY(make_step(s));
-    TRY(treadle_pass_run(s->engine->pass, &s->step));
+    TRY(treadle_pass_count_rows(s->engine->pass, s->step.rows, &all));
+    if (all) TRY(treadle_pass_run(s->engine->pass, &s->step));
     TRY(read_step(s));
     s->rows_done += s->step.rows;
     treadle_gate_leave(&s->engine->gate);

@@ -27,6 +27,8 @@ typedef struct scoring {
   TREADLE_ARRAY(treadle_token_logprob) top; /* [tokens, top_count] of texts that are not done */
   treadle_safetensors_writer *file;         /* of logits, on rank 0 */
   treadle_collect collect;                  /* log-probabilities, where there are several replicas */
+  treadle_builder experts;                  /* of the text that ends next, as JSON */
+  const char *given;                        /* what another replica says in place of them */
 } scoring;
 
 static treadle_status check_line(scoring *s, const treadle_score_line *line, treadle_score_text *text_p) {
@@ -66,12 +68,26 @@ static void compare(scoring *s, const treadle_score_line *line, const float *log
   }
 }
 
+/* Of the next text: as its line has them. */
+static treadle_status take_experts(void *context, size_t text, const uint8_t *experts, size_t bytes) {
+  scoring *s = context;
+  const size_t top = (size_t)s->engine->transformer->routing.top;
+  (void)text;
+  s->experts.length = 0;
+  treadle_answer_add_experts(&s->experts, experts, bytes,
+                             (size_t)treadle_pass_record_bytes(s->engine->pass) / 2 / top, top);
+  return s->experts.failed ? treadle_fail(TREADLE_NO_MEMORY, "no memory for experts") : TREADLE_OK;
+}
+
+static const char *experts_of(const scoring *s) { return s->experts.text ? s->experts.text : ""; }
+
 static treadle_status give_answer(scoring *s, const treadle_score_line *line, const float *logprobs) {
   const treadle_score_logprobs answer = {.tokens = line->input.tokens,
                                          .count = line->input.token_count,
                                          .logprobs = logprobs + 1,
                                          .top = s->top.items,
-                                         .top_count = s->top_count};
+                                         .top_count = s->top_count,
+                                         .experts = s->given ? s->given : experts_of(s)};
   treadle_builder out = {0};
   treadle_status status;
   treadle_answer_add_score(&out, &line->id, &answer);
@@ -130,11 +146,11 @@ out:
 
 static treadle_status put_answer(void *context, size_t text, const float *logprobs) {
   scoring *s = context;
-  size_t number = text * (size_t)s->engine->replica.count + (size_t)s->engine->replica.number;
+  size_t number = text * (size_t)s->engine->replica.place.count + (size_t)s->engine->replica.place.number;
   const treadle_answer answer = {.tokens = s->texts[text].ids,
                                  .logprobs = logprobs,
                                  .count = (int64_t)s->texts[text].count,
-                                 .line = ""};
+                                 .line = experts_of(s)};
   return treadle_collect_put(&s->collect, number, &answer);
 }
 
@@ -152,6 +168,7 @@ static treadle_status score_shared(scoring *s, const treadle_score_options *all)
   for (size_t i = 0; i < count; i++) {
     treadle_answer answer;
     TRY(treadle_collect_get(&s->collect, i, &answer));
+    s->given = answer.line;
     TRY(take_text(s, i, answer.logprobs));
   }
 out:
@@ -202,6 +219,7 @@ treadle_status treadle_generator_score_lines(treadle_generator *engine, const ch
       .struct_size = sizeof score,
       .temperature = s.options.temperature,
       .done = take_text,
+      .experts = s.options.answer ? take_experts : NULL,
       .logits = s.options.logits || s.options.logits_file || s.top_count ? take_logits : NULL,
       .context = &s,
       .observer = s.options.observer};
@@ -215,6 +233,7 @@ out:
   treadle_safetensors_writer_destroy(s.file);
   treadle_collect_release(&s.collect);
   treadle_array_release(&s.top);
+  treadle_builder_release(&s.experts);
   treadle_free(s.texts);
   treadle_score_lines_release(&s.lines);
   TREADLE_GIVE(figures_p, &s.figures);

@@ -12,8 +12,8 @@ static const char *const inputs[] = {"text", "messages", "token_ids"};
 static const char *const names[] = {"text",     "messages", "token_ids", "prompt_token_ids",
                                     "logprobs", "id",       NULL};
 /* What generate and score write besides. */
-static const char *const others[] = {"index",   "sum", "top_logprobs", "finish_reason", "stop_reason",
-                                     "version", NULL};
+static const char *const others[] = {"index",         "experts",     "sum",     "top_logprobs",
+                                     "finish_reason", "stop_reason", "version", NULL};
 
 /* prompt_token_ids and token_ids, one behind the other. */
 static treadle_status read_generated(const treadle_request_reader *reader,

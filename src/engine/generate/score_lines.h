@@ -5,7 +5,8 @@
  *   text, messages or token_ids   one of them; token_ids with `logprobs` is what score wrote: one for each token, the first null
  *   prompt_token_ids, token_ids   what generate wrote: `logprobs` are those of token_ids; `text` is not looked at
  *
- * and may have the other keys that score and generate write: id, index, sum, top_logprobs, finish_reason, stop_reason, version. */
+ * and may have the other keys that score and generate write: id, index, sum, top_logprobs, experts, finish_reason, stop_reason,
+ * version. */
 #ifndef TREADLE_GENERATE_SCORE_LINES_H
 #define TREADLE_GENERATE_SCORE_LINES_H
 

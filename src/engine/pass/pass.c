@@ -99,12 +99,27 @@ treadle_status treadle_pass_layer(treadle_pass *p, int32_t number, const treadle
     TRY(treadle_pass_experts(p, number, step->rows));
   else
     TRY(treadle_pass_mlp(p, number, step->rows));
+  treadle_pass_record(p, number, step);
+out:
+  return status;
+}
+
+/* This group has no rows, but experts. */
+static treadle_status serve(treadle_pass *p) {
+  treadle_status status = TREADLE_OK;
+  for (int32_t l = 0; l < p->transformer->layers; l++)
+    if (p->transformer->layer[l].sparse && p->layers[l].weight[TREADLE_ROLE_O].segment_count)
+      TRY(treadle_pass_run_groups(p, l));
 out:
   return status;
 }
 
 treadle_status treadle_pass_run(treadle_pass *pass, const treadle_pass_step *step) {
   treadle_status status = TREADLE_OK;
+  if (!step->rows && pass->ranks.groups.set) {
+    TRY(serve(pass));
+    goto out;
+  }
   if (treadle_pass_has_chunk(pass, 0)) TRY(treadle_pass_embed(pass, step));
   for (int32_t c = 0; c < pass->replica->chunk_count; c++) {
     const treadle_chunk_span *chunk = &pass->replica->chunks[c];
@@ -112,6 +127,7 @@ treadle_status treadle_pass_run(treadle_pass *pass, const treadle_pass_step *ste
       TRY(treadle_pass_layer(pass, l, step));
     if (c + 1 < pass->replica->chunk_count) TRY(treadle_pass_hand_over(pass, c, step->rows));
   }
+  TRY(treadle_pass_share_record(pass, step));
 out:
   treadle_pass_tell(pass, status);
   return status;

@@ -1,4 +1,5 @@
-/* A forward pass: rows of tokens in, rows of logits out. All ranks of a replica run it together, with the same rows.
+/* A forward pass: rows of tokens in, rows of logits out. All ranks of a replica run it together: those of a group (replica.h) with the
+ * same rows, all groups at once, each with its own rows or none.
  *
  * A row is a token at a position of a sequence. Rows of several sequences go through the layers together; what a row becomes depends on
  * its own sequence alone, to the bit. Keys and values of the rows are written into the cache, so that later rows of the sequence, in
@@ -26,6 +27,7 @@ typedef struct treadle_pass_options {
   int64_t most_logits;    /* of one call of treadle_pass_logits */
   int32_t block_tokens;   /* of the cache */
   int64_t most_positions; /* of a sequence */
+  bool records;           /* the experts that tokens choose, in the blocks of the cache */
   bool layer_by_layer;    /* the window has one layer's weights at a time: bind makes no copies of them */
 } treadle_pass_options;
 
@@ -71,7 +73,8 @@ enum {
 
 /* Elements that a rank brings at once. */
 typedef struct treadle_pass_board {
-  uint64_t within, across; /* to the ranks of its stage, to all of the replica */
+  uint64_t within, across; /* to the ranks of its stage, to all; of its group */
+  uint64_t between;        /* to the ranks of its stage in all groups; 0: there is one group */
 } treadle_pass_board;
 
 /* What this rank needs; all ranks use the largest of all. */
@@ -97,12 +100,19 @@ typedef struct treadle_pass_windows {
 /* From now on, until the next bind. Refused: memory of another device than the host. */
 treadle_status treadle_pass_bind(treadle_pass *pass, const treadle_pass_windows *windows);
 
+/* Where a pass records: bytes of a token's experts, little-endian uint16 [layers with experts, top], ascending by layer; 0: nothing is
+ * recorded. */
+int64_t treadle_pass_record_bytes(const treadle_pass *pass);
+/* Those of the first `count` tokens of a sequence, which are computed, one behind the other. */
+void treadle_pass_read_record(const treadle_pass *pass, const int32_t *table, int64_t count,
+                              unsigned char *to);
+
 /* Makes the copies of weights of all layers again, or of one layer, after the weights in the window have changed.
  * Before the first bind there are none. */
 void treadle_pass_renew(treadle_pass *pass);
 void treadle_pass_renew_layer(treadle_pass *pass, int32_t layer);
 
-/* Bytes of a block of the cache on this rank; of activations; of copies of weights that are laid out anew. */
+/* Bytes of a block of the cache on this rank, with what it records of the tokens; of activations; of copies of weights that are laid out anew. */
 size_t treadle_pass_block_bytes(const treadle_pass *pass);
 size_t treadle_pass_work_bytes(const treadle_pass *pass);
 size_t treadle_pass_packed_bytes(const treadle_pass *pass);
@@ -114,7 +124,9 @@ const char *treadle_pass_kernels_used(const treadle_pass *pass);
 /* Its threads, which are free between two calls. */
 treadle_team *treadle_pass_team(const treadle_pass *pass);
 
-/* Takes the rows of a step through all layers. */
+/* Before each run, with several groups: how many rows the groups of the replica have together. Where that is none, there is no run. */
+treadle_status treadle_pass_count_rows(treadle_pass *pass, int64_t rows, int64_t *all_p);
+/* Takes the rows of a step through all layers. A step without rows takes the other groups' through this rank's experts. */
 treadle_status treadle_pass_run(treadle_pass *pass, const treadle_pass_step *step);
 /* The logits of `count` rows of the last step, at most most_logits: which[i] is a row. *logits_p: [count, vocabulary], until the next
  * call. */

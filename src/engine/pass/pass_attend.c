@@ -13,7 +13,7 @@ treadle_kv_blocks treadle_pass_blocks(const treadle_pass *pass, int32_t layer,
                                       const treadle_pass_span *stretch) {
   int64_t each = treadle_kv_block_bytes(&pass->kv);
   return (treadle_kv_blocks){.base = pass->cache + pass->cache_place[layer] * each,
-                             .stride = pass->cache_layers * each,
+                             .stride = (int64_t)treadle_pass_block_bytes(pass),
                              .table = stretch->table};
 }
 

@@ -13,7 +13,7 @@
 typedef struct routing {
   treadle_pass *pass;
   int32_t layer;
-  int64_t rows;
+  int64_t first, rows; /* all rows of the step, or, where they are added up, those from `first` on */
 } routing;
 
 treadle_router treadle_pass_router(const treadle_pass *p, int32_t layer) {
@@ -202,7 +202,8 @@ static treadle_status run_shared(treadle_pass *p, int32_t layer, int64_t rows) {
   treadle_status status = TREADLE_OK;
   if (!treadle_transformer_shares(p->transformer, layer)) return TREADLE_OK;
   TRY(treadle_pass_scale_shared(p, layer, rows));
-  TRY(treadle_pass_gated(p, &mlp, b->normed, rows, b->sum, rows * p->transformer->hidden));
+  if (!p->ranks.within || p->ranks.speaks[layer].shared)
+    TRY(treadle_pass_gated(p, &mlp, b->normed, rows, b->sum, rows * p->transformer->hidden));
   TRY(treadle_pass_sum_shared(p, layer, rows));
 out:
   return status;
@@ -218,11 +219,11 @@ static void add_slots(void *context, int32_t index, int32_t count) {
   const treadle_pass *p = w->pass;
   const treadle_layer_weights *layer = &p->layers[w->layer];
   int64_t top = p->transformer->routing.top, hidden = p->transformer->hidden,
-          end = w->rows * (index + 1) / count;
+          end = w->first + w->rows * (index + 1) / count;
   const treadle_expert_results results = {.each = hidden, .places = w->rows * top};
   bool shared = treadle_transformer_shares(p->transformer, w->layer),
        scaled = layer->weight[TREADLE_ROLE_SHARED_SCALE].segment_count > 0;
-  for (int64_t row = w->rows * index / count; row < end; row++) {
+  for (int64_t row = w->first + w->rows * index / count; row < end; row++) {
     float *sum = p->buffers.normed + row * hidden; /* which nobody reads any more */
     memset(sum, 0, (size_t)hidden * sizeof(float));
     for (int64_t place = row * top; place < (row + 1) * top; place++) {
@@ -238,13 +239,18 @@ static void add_slots(void *context, int32_t index, int32_t count) {
   }
 }
 
+void treadle_pass_add_slots(treadle_pass *pass, int32_t layer, int64_t first, int64_t rows) {
+  routing w = {.pass = pass, .layer = layer, .first = first, .rows = rows};
+  treadle_team_run(pass->team, add_slots, &w);
+}
+
 treadle_status treadle_pass_run_experts(treadle_pass *p, int32_t layer, int64_t rows) {
-  routing w = {.pass = p, .layer = layer, .rows = rows};
   treadle_status status;
+  if (p->ranks.groups.set) return treadle_pass_run_groups(p, layer);
   treadle_pass_list_places(p, p->buffers.routed, rows);
   TRY(treadle_pass_each_block(p, layer, rows, run_block, p));
   TRY(treadle_pass_bring_experts(p, p->buffers.expert_nodes * rows * p->transformer->routing.top));
-  treadle_team_run(p->team, add_slots, &w);
+  treadle_pass_add_slots(p, layer, 0, rows);
 out:
   return status;
 }

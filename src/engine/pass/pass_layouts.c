@@ -8,24 +8,24 @@
 
 #include <string.h>
 
-/* A layout that is computed in, and a size of it that must be 1; NULL: all of its sizes will do. */
+/* A layout that is computed in, and a size of it that must be 1, but where a word of it is on; NULL: all of its sizes will do. */
 typedef struct layout_rule {
-  const char *type, *key, *what;
+  const char *type, *key, *what, *unless;
 } layout_rule;
 
 static const layout_rule rules[] = {
-    {"hf", NULL, NULL},
-    {"vllm", "dp", "data-parallel attention"},
-    {"vllm", "pcp", "context parallelism"},
-    {"sglang", "attn_dp", "data-parallel attention"},
-    {"sglang", "attn_cp", "context parallelism"},
-    {"megatron", "cp", "context parallelism"},
+    {"hf", NULL, NULL, NULL},
+    {"vllm", "dp", "data-parallel attention without ep=on", "ep"},
+    {"vllm", "pcp", "context parallelism", NULL},
+    {"sglang", "attn_dp", "data-parallel attention", NULL},
+    {"sglang", "attn_cp", "context parallelism", NULL},
+    {"megatron", "cp", "context parallelism", NULL},
 };
 
 treadle_status treadle_pass_check_layout(const treadle_layout *layout) {
   treadle_arena arena = {0};
   treadle_settings settings;
-  bool known = false;
+  bool known = false, excepted = false;
   int64_t size = 1;
   treadle_status status;
   TRY(treadle_layout_check_whole_group(layout, "the engine runs on all ranks of its group"));
@@ -35,7 +35,8 @@ treadle_status treadle_pass_check_layout(const treadle_layout *layout) {
     known = true;
     if (!rules[i].key) continue;
     TRY(treadle_settings_size(&settings, rules[i].key, 1, &size));
-    if (size == 1) continue;
+    if (rules[i].unless) TRY(treadle_settings_flag(&settings, rules[i].unless, &excepted));
+    if (size == 1 || (rules[i].unless && excepted)) continue;
     status = treadle_fail(TREADLE_REFUSED, "layout '%s': %s=%lld: the engine has no %s", layout->text,
                           rules[i].key, (long long)size, rules[i].what);
     goto out;

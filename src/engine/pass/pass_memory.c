@@ -87,7 +87,9 @@ static treadle_status measure_layer(treadle_pass *p, int32_t number) {
     TRY(measure_heads(p, d->latent_dim));
   }
   if (w->expert_down) b->wide_columns = treadle_larger(b->wide_columns, d->routing.experts);
+  int64_t held = 0;
   for (int64_t e = 0; w->expert_down && e < d->routing.experts; e++) {
+    held += w->expert_down[e].segment_count > 0;
     TRY(measure_product(p, &w->expert_gate[e], 1, block));
     TRY(measure_product(p, &w->expert_down[e], p->expert_leaves, block));
     b->expert_nodes =
@@ -96,6 +98,7 @@ static treadle_status measure_layer(treadle_pass *p, int32_t number) {
     b->wide_columns = treadle_larger(b->wide_columns, 2 * w->expert_down[e].column_count);
     b->middle_columns = treadle_larger(b->middle_columns, w->expert_down[e].column_count);
   }
+  b->held = treadle_larger(b->held, held);
 out:
   return status;
 }
@@ -144,10 +147,13 @@ void treadle_pass_place(treadle_pass *p, void *at) {
     b->latent_found = take(&m, rows * p->heads.count * d->latent_dim, sizeof(float));
   }
   if (d->routing.experts) {
-    b->slots = take(&m, rows * d->routing.top * (d->hidden + 1), sizeof(float));
+    const bool groups = p->replica->group_count > 1;
+    b->slots = take(&m, rows * (groups ? d->hidden : d->routing.top * (d->hidden + 1)), sizeof(float));
     b->gathered =
         take(&m, (rows < TREADLE_EXPERT_ROWS ? rows : TREADLE_EXPERT_ROWS) * d->hidden, sizeof(float));
     b->places = take(&m, rows * d->routing.top, sizeof *b->places);
+    b->brought = groups ? take(&m, rows, sizeof(*b->brought)) : NULL;
+    b->turns = groups ? take(&m, rows * d->routing.top, sizeof *b->turns) : NULL;
     b->expert_begin = take(&m, d->routing.experts + 1, sizeof *b->expert_begin);
     b->scores = take(&m, p->options.threads * 3 * d->routing.experts, sizeof(float));
     b->shared = take(&m, rows * d->hidden, sizeof(float));

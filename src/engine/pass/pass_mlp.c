@@ -110,8 +110,9 @@ out:
 treadle_status treadle_pass_mlp(treadle_pass *pass, int32_t number, int64_t rows) {
   treadle_gated mlp = treadle_pass_mlp_of(pass, number);
   treadle_status status;
-  TRY(treadle_pass_gated(pass, &mlp, pass->buffers.normed, rows, pass->buffers.sum,
-                         rows * pass->transformer->hidden));
+  if (!pass->ranks.within || pass->ranks.speaks[number].mlp)
+    TRY(treadle_pass_gated(pass, &mlp, pass->buffers.normed, rows, pass->buffers.sum,
+                           rows * pass->transformer->hidden));
   TRY(add_down(pass, number, rows));
 out:
   return status;

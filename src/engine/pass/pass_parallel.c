@@ -93,6 +93,7 @@ const float *treadle_pass_expert_result(const treadle_pass *p, const treadle_exp
   const treadle_pass_ranks *r = &p->ranks;
   int64_t others;
   float *own = p->buffers.slots + results->own + place * results->each;
+  if (r->groups.set) return treadle_pass_group_slot(p, expert, place);
   if (!r->within) return own;
   const treadle_expert_node *nodes = r->expert_nodes[expert];
   int32_t count = r->expert_node_count[expert];

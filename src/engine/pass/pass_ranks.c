@@ -48,10 +48,10 @@ out:
 
 /* ---- Who speaks --------------------------------------------------------------------------------------- */
 
-/* What a rank of the stage has of a tensor. */
-static treadle_status weight_of(treadle_pass *p, int member, int32_t tensor, int64_t expert,
-                                treadle_weight *weight_p) {
-  return treadle_weight_find(p->layout, p->ranks.stage->ranks[member], tensor, expert, &p->arena, weight_p);
+/* What a rank of the set has of a tensor. */
+static treadle_status weight_of(treadle_pass *p, const treadle_board_set *set, int member, int32_t tensor,
+                                int64_t expert, treadle_weight *weight_p) {
+  return treadle_weight_find(p->layout, set->ranks[member], tensor, expert, &p->arena, weight_p);
 }
 
 static bool is_same_part(const treadle_weight *a, const treadle_weight *b) {
@@ -65,7 +65,7 @@ treadle_status treadle_pass_is_first(treadle_pass *p, int32_t tensor, const trea
   *first_p = mine->segment_count > 0;
   for (int m = 0; *first_p && m < p->ranks.stage->index; m++) {
     treadle_weight other;
-    TRY(weight_of(p, m, tensor, -1, &other));
+    TRY(weight_of(p, p->ranks.stage, m, tensor, -1, &other));
     if (is_same_part(mine, &other)) *first_p = false;
   }
 out:
@@ -100,7 +100,8 @@ static treadle_status find_embedding(treadle_pass *p) {
   treadle_status status = TREADLE_OK;
   r->embed = treadle_arena_alloc_array(&p->arena, (size_t)r->stage->count, sizeof *r->embed);
   if (!r->embed) return no_memory(p);
-  for (int m = 0; m < r->stage->count; m++) TRY(weight_of(p, m, p->transformer->embed, -1, &r->embed[m]));
+  for (int m = 0; m < r->stage->count; m++)
+    TRY(weight_of(p, r->stage, m, p->transformer->embed, -1, &r->embed[m]));
 out:
   return status;
 }
@@ -110,14 +111,14 @@ out:
 /* Whose results of the part of this rank are used, and whether that is so of all parts. */
 static treadle_status find_source(treadle_pass *p, int32_t tensor, int64_t expert) {
   treadle_pass_ranks *r = &p->ranks;
-  const int32_t own = r->stage->index;
-  treadle_weight part,
-      *parts = treadle_arena_alloc_array(&p->arena, (size_t)r->stage->count, sizeof *parts);
+  const treadle_board_set *set = r->groups.set ? r->groups.set : r->stage;
+  const int32_t own = set->index;
+  treadle_weight part, *parts = treadle_arena_alloc_array(&p->arena, (size_t)set->count, sizeof *parts);
   treadle_status status = TREADLE_OK;
   if (!parts) return no_memory(p);
   r->expert_source[expert] = -1;
-  for (int m = 0; m < r->stage->count; m++) {
-    TRY(weight_of(p, m, tensor, expert, &part));
+  for (int m = 0; m < set->count; m++) {
+    TRY(weight_of(p, set, m, tensor, expert, &part));
     parts[m] = part;
     for (int first = 0; part.segment_count && first <= m; first++) {
       if (!parts[first].segment_count || parts[first].first_column != part.first_column) continue;
@@ -133,6 +134,7 @@ out:
 /* The ranks that bring an expert's leaves, each leaf once, in order. */
 static treadle_status find_expert(treadle_pass *p, int32_t tensor, int64_t expert) {
   treadle_pass_ranks *r = &p->ranks;
+  const treadle_board_set *set = r->groups.set ? r->groups.set : r->stage;
   int64_t columns = p->transformer->expert_intermediate, at = 0;
   treadle_expert_node nodes[TREADLE_LEAVES_MOST];
   int32_t count = 0;
@@ -140,11 +142,11 @@ static treadle_status find_expert(treadle_pass *p, int32_t tensor, int64_t exper
   while (at < columns) {
     treadle_weight part = {0};
     int m = 0;
-    for (; m < r->stage->count; m++) {
-      TRY(weight_of(p, m, tensor, expert, &part));
+    for (; m < set->count; m++) {
+      TRY(weight_of(p, set, m, tensor, expert, &part));
       if (part.segment_count && part.first_column == at) break;
     }
-    if (m == r->stage->count)
+    if (m == set->count)
       return treadle_fail(TREADLE_REFUSED, "layout '%s': no rank brings columns from %lld of expert %lld",
                           p->layout->text, (long long)at, (long long)expert);
     treadle_leaf_node own[TREADLE_LEAF_NODES_MAX];
@@ -152,12 +154,16 @@ static treadle_status find_expert(treadle_pass *p, int32_t tensor, int64_t exper
     p->buffers.expert_nodes = treadle_larger(p->buffers.expert_nodes, more);
     for (int32_t n = 0; n < more; n++)
       nodes[count++] = (treadle_expert_node){.member = m, .number = n, .node = own[n]};
-    if (m == r->stage->index) r->brings[expert] = true;
+    if (m == set->index) r->brings[expert] = true;
     at += part.column_count;
   }
   r->expert_node_count[expert] = count;
   r->expert_nodes[expert] = treadle_arena_alloc_array(&p->arena, (size_t)count, sizeof *nodes);
   if (!r->expert_nodes[expert]) return no_memory(p);
+  if (r->groups.set) {
+    r->groups.start[expert] = treadle_arena_alloc_array(&p->arena, (size_t)count, sizeof **r->groups.start);
+    if (!r->groups.start[expert]) return no_memory(p);
+  }
   memcpy(r->expert_nodes[expert], nodes, (size_t)count * sizeof *nodes);
 out:
   return status;
@@ -189,33 +195,62 @@ out:
 
 /* ---- Meeting ------------------------------------------------------------------------------------------ */
 
+/* How many of them there are. */
+static int count_bits(treadle_rank_bits bits) {
+  int count = 0;
+  for (; bits; bits &= bits - 1) count++;
+  return count;
+}
+
+/* Does a group have one rank, or one in each stage, where there are others? Then its ranks bring each other nothing there. */
+static bool is_alone(const treadle_pass *p, treadle_rank_bits among) {
+  const treadle_replica *r = p->replica;
+  return r->group_count > 1 && count_bits(treadle_replica_members(r) & among) == 1;
+}
+
 void treadle_pass_measure_board(const treadle_pass *pass, treadle_pass_board *board_p) {
   int64_t rows = pass->options.most_rows, hidden = pass->transformer->hidden;
   const treadle_pass_buffers *b = &pass->buffers;
+  const bool grouped = pass->replica->group_count > 1;
+  int32_t stage = 0;
   *board_p = (treadle_pass_board){0};
   if (pass->replica->rank_count == 1) return;
-  board_p->within = treadle_larger(b->nodes > 1 ? b->nodes * rows * hidden : rows * hidden,
-                                   b->expert_nodes * rows * pass->transformer->routing.top * hidden);
-  board_p->within = treadle_larger((int64_t)board_p->within, rows * treadle_pass_head_columns(pass));
-  board_p->across = treadle_larger(pass->options.most_logits * pass->head.row_count,
-                                   pass->replica->chunk_count > 1 ? rows * hidden : 0);
+  while (!treadle_pass_has_chunk(pass, stage)) stage++;
+  if (!is_alone(pass, pass->replica->chunks[stage].ranks)) {
+    board_p->within =
+        treadle_larger(b->nodes > 1 ? b->nodes * rows * hidden : rows * hidden,
+                       grouped ? 0 : b->expert_nodes * rows * pass->transformer->routing.top * hidden);
+    board_p->within = treadle_larger((int64_t)board_p->within, rows * treadle_pass_head_columns(pass));
+  }
+  if (!is_alone(pass, ~(treadle_rank_bits)0))
+    board_p->across = treadle_larger(pass->options.most_logits * pass->head.row_count,
+                                     pass->replica->chunk_count > 1
+                                         ? treadle_larger(rows * hidden, treadle_pass_measure_record(pass))
+                                         : 0);
+  if (grouped) board_p->between = treadle_pass_measure_groups(pass);
 }
 
 uint64_t treadle_pass_board_bytes(const treadle_pass_board *board) {
-  return treadle_exchange_memory(board->within) + treadle_exchange_memory(board->across);
+  return treadle_exchange_memory(board->within) + treadle_exchange_memory(board->across) +
+         (board->between ? treadle_exchange_memory(board->between) : 0);
 }
 
 treadle_status treadle_pass_join(treadle_pass *p, treadle_board *board, const treadle_pass_board *room) {
   treadle_pass_ranks *r = &p->ranks;
+  const treadle_replica *replica = p->replica;
+  const int group = (int)replica->number * TREADLE_REPLICA_RANKS + replica->groups[replica->position];
   int32_t stage;
   treadle_status status;
   TRY(find_stage(p, &stage));
-  TRY(treadle_board_split(board, (int)p->replica->number, &r->all));
-  TRY(treadle_board_split(board, (int)p->replica->number * TREADLE_REPLICA_RANKS + stage, &r->stage));
+  TRY(treadle_board_split(board, group, &r->all));
+  TRY(treadle_board_split(board, group * TREADLE_REPLICA_RANKS + stage, &r->stage));
   r->board = board;
-  if (p->replica->rank_count == 1) goto out;
-  TRY(treadle_exchange_create(r->stage, 0, room->within, &r->within));
-  TRY(treadle_exchange_create(r->all, treadle_exchange_memory(room->within), room->across, &r->across));
+  if (replica->rank_count == 1) goto out;
+  if (!is_alone(p, replica->chunks[stage].ranks))
+    TRY(treadle_exchange_create(r->stage, 0, room->within, &r->within));
+  if (!is_alone(p, ~(treadle_rank_bits)0))
+    TRY(treadle_exchange_create(r->all, treadle_exchange_memory(room->within), room->across, &r->across));
+  if (replica->group_count > 1) TRY(treadle_pass_join_groups(p, stage, room));
   if (r->embed) goto out; /* it has met before: who has what is known */
   TRY(find_speakers(p));
   TRY(find_embedding(p));
@@ -228,7 +263,9 @@ out:
 void treadle_pass_part(treadle_pass *p) {
   treadle_exchange_destroy(p->ranks.within);
   treadle_exchange_destroy(p->ranks.across);
-  p->ranks.within = p->ranks.across = NULL;
+  treadle_exchange_destroy(p->ranks.groups.exchange);
+  p->ranks.within = p->ranks.across = p->ranks.groups.exchange = NULL;
+  p->ranks.groups.set = NULL;
   p->ranks.all = p->ranks.stage = NULL;
   p->ranks.board = NULL;
 }

@@ -96,7 +96,7 @@ void treadle_pass_copy_bias(treadle_pass *p) {
 }
 
 size_t treadle_pass_block_bytes(const treadle_pass *pass) {
-  return (size_t)(pass->cache_layers * treadle_kv_block_bytes(&pass->kv));
+  return (size_t)(pass->cache_layers * treadle_kv_block_bytes(&pass->kv) + treadle_pass_record_room(pass));
 }
 
 const char *treadle_pass_kernels_used(const treadle_pass *pass) { return pass->kernels_used; }

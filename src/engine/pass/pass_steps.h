@@ -11,6 +11,8 @@
  *   pass_sum.c        sums of leaves, of this rank and the others
  *   pass_mlp.c        the MLP
  *   pass_experts.c    experts
+ *   pass_groups.c     experts of ranks whose groups have other rows
+ *   pass_record.c     the experts that tokens chose, kept in the cache
  *   pass_ranks.c      the ranks that compute together, and what each of them brings
  *   pass_parallel.c   what they bring together
  *   pass_memory.c     activations */
@@ -56,10 +58,13 @@ typedef struct treadle_pass_buffers {
   float *latent_found;   /* [rows, heads, latent] */
   char *scratch;         /* of attention, for each thread */
   float
-      *slots; /* [rows, top, hidden]: results of experts, complete; behind them [rows, top] for backward */
+      *slots; /* [rows, top, hidden]: results of experts; behind them [rows, top] for backward. With groups [rows, hidden] */
   float *gathered;        /* [expert rows, hidden]: rows of one expert */
-  int64_t *places;        /* [rows * top]: slots, those of each expert together and ascending */
+  int64_t *places;        /* [rows * top]: slots of each expert together, ascending; with groups rows of the round */
   int64_t *expert_begin;  /* [experts + 1]: where the slots of an expert begin in places */
+  int64_t held;           /* experts of a layer, at most */
+  const float **brought;  /* [rows] with groups, of a round: x, then the numbers of its experts */
+  int64_t *turns;         /* [rows, top] which one of its expert's rows it is */
   float *scores;          /* [threads, 3, experts] */
   float *shared_scale;    /* [rows] */
   float *shared;          /* [rows, hidden]: of the shared expert */
@@ -95,13 +100,30 @@ typedef struct treadle_head_gather {
   treadle_head_copy *copies;
 } treadle_head_gather;
 
-/* The other ranks of the replica. The ranks that have the same layers are a stage. */
+/* Groups with rows of their own. The ranks of a stage in all groups bring each expert its rows, and get its results. The rows of all
+ * groups, one group's after the other's, go in rounds of as many as a pass takes. */
+typedef struct treadle_pass_groups {
+  treadle_board_set *set;      /* NULL, as all of it: there is one group */
+  treadle_exchange *exchange;  /* of the set */
+  int count, own;              /* groups; this rank's */
+  int *group, *place, *shares; /* [ranks of the set] its group, which rank of it, of how many */
+  int64_t *begin;              /* [count + 1] where the rows of each begin, in the present step */
+  int64_t *chosen,
+      *first; /* [experts] rows of the round that chose it, and where they are in buffers.places */
+  int64_t *
+      *start; /* [experts][expert_node_count] where a node's results begin, in rows of its rank's room */
+  int64_t *filled;    /* [ranks of the set] rows of its room */
+  int64_t round, end; /* rows of all groups that this round has */
+} treadle_pass_groups;
+
+/* The other ranks of its group. The ranks that have the same layers are a stage. */
 typedef struct treadle_pass_ranks {
   treadle_board *board; /* NULL, as all of it: this rank is alone */
   treadle_board_set *all, *stage;
-  treadle_exchange *within, *across; /* of the stage, of all; NULL: the replica is this rank */
-  treadle_weight *embed;             /* [ranks of the stage] rows of the embedding */
-  treadle_pass_speaks *speaks;       /* [layers] */
+  treadle_exchange *within, *across; /* of the stage, of all; NULL: they are this rank */
+  treadle_pass_groups groups;
+  treadle_weight *embed;       /* [ranks of the stage] rows of the embedding */
+  treadle_pass_speaks *speaks; /* [layers] */
   bool speaks_head;
   treadle_head_gather gather;
   bool *brings; /* [experts] this rank's results of the expert are used */
@@ -357,6 +379,30 @@ treadle_status treadle_pass_add_heads(treadle_pass *pass, int32_t layer, int64_t
 /* ---- pass_experts.c ---- */
 
 treadle_status treadle_pass_experts(treadle_pass *pass, int32_t layer, int64_t rows);
+/* Its end, of rows from `first` on: what their experts and the shared one have made, into the residual stream. */
+void treadle_pass_add_slots(treadle_pass *pass, int32_t layer, int64_t first, int64_t rows);
+
+/* ---- pass_groups.c ---- */
+
+/* The ranks of the stage in all groups, and what each brings. */
+treadle_status treadle_pass_join_groups(treadle_pass *pass, int32_t stage, const treadle_pass_board *room);
+/* Elements that a rank brings at once. */
+int64_t treadle_pass_measure_groups(const treadle_pass *pass);
+/* Of this group's rows, which are routed, and of all others, as often as needed. */
+treadle_status treadle_pass_run_groups(treadle_pass *pass, int32_t layer);
+/* treadle_pass_expert_slot, of several groups; until the next one of the same row. */
+const float *treadle_pass_group_slot(const treadle_pass *pass, int32_t expert, int64_t place);
+
+/* ---- pass_record.c ---- */
+
+/* Notes the experts of a layer, of a step's rows, which are routed. */
+void treadle_pass_record(treadle_pass *pass, int32_t layer, const treadle_pass_step *step);
+/* Then, of all layers: the ranks of each stage bring theirs to those of the others. */
+treadle_status treadle_pass_share_record(treadle_pass *pass, const treadle_pass_step *step);
+/* Elements that a rank brings at once. */
+int64_t treadle_pass_measure_record(const treadle_pass *pass);
+/* Of a block of the cache: bytes behind keys and values. */
+int64_t treadle_pass_record_room(const treadle_pass *pass);
 
 /* Its parts. How a layer routes; buffers.routed and, in buffers.wide, the router's logits, from buffers.normed. */
 treadle_router treadle_pass_router(const treadle_pass *pass, int32_t layer);

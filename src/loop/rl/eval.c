@@ -46,8 +46,8 @@ static treadle_status generate(void *worker, treadle_message *in, treadle_messag
   evaluation *e = worker;
   treadle_rl_asked asked;
   treadle_batch *mine = NULL, *answers = NULL;
-  treadle_replica_place place;
-  treadle_row_range range;
+  treadle_replica_place place = {0};
+  treadle_row_range range = {0};
   treadle_status status = treadle_rl_take_asked(&e->crew, &e->settings, &e->bounds, in, &asked);
   if (!status) status = treadle_replica_place_of(e->layout, e->crew.rank, &place);
   if (!status) {

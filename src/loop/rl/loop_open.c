@@ -23,15 +23,19 @@ enum { SEQUENCE_MOST = 4096 };
 
 /* ---- Models and layouts ---------------------------------------------------------------------------------------- */
 
-/* "vllm:tp=2,pp=2" where no layout is given. */
+/* "vllm:tp=2,pp=2,dp=2,ep=on" where no layout is given: experts are divided among tp ranks of dp data parallel ones. */
 static void infer_text(const treadle_train_settings *s, char *text, size_t room) {
+  const int64_t tp = s->generate.infer_tensor_parallel_size, ep = s->generate.infer_expert_parallel_size;
   if (s->generate.layout)
     snprintf(text, room, "%s", s->generate.layout);
   else
-    snprintf(text, room, "vllm:tp=%lld", (long long)s->generate.infer_tensor_parallel_size);
+    snprintf(text, room, "vllm:tp=%lld", (long long)tp);
   if (!s->generate.layout && s->generate.infer_pipeline_parallel_size > 1)
     snprintf(text + strlen(text), room - strlen(text), ",pp=%lld",
              (long long)s->generate.infer_pipeline_parallel_size);
+  if (!s->generate.layout && ep > tp)
+    snprintf(text + strlen(text), room - strlen(text), ",dp=%lld", (long long)(ep / tp));
+  if (!s->generate.layout && ep > 1) snprintf(text + strlen(text), room - strlen(text), ",ep=on");
   if (!strstr(text, "dtype="))
     snprintf(text + strlen(text), room - strlen(text), "%sdtype=%s", strchr(text, ':') ? "," : ":",
              s->training.bf16 ? "bf16" : "fp32");

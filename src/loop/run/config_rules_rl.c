@@ -373,9 +373,11 @@ static treadle_status check_infer(treadle_train_config *config) {
              PLACE(generate.layout));
     leave_out(config, sizes[i], "by generate_config.layout");
   }
-  if (generate->infer_expert_parallel_size > 1)
-    REFUSE("%s: %s is %lld: training takes no experts yet", config->file,
-           PLACE(generate.infer_expert_parallel_size), (long long)generate->infer_expert_parallel_size);
+  if (generate->infer_expert_parallel_size > 1 &&
+      generate->infer_expert_parallel_size % generate->infer_tensor_parallel_size != 0)
+    REFUSE("%s: %s is %lld: 1, or a multiple of %s, which is %lld", config->file,
+           PLACE(generate.infer_expert_parallel_size), (long long)generate->infer_expert_parallel_size,
+           PLACE(generate.infer_tensor_parallel_size), (long long)generate->infer_tensor_parallel_size);
   if (generate->max_model_len && seq_length && generate->max_model_len < seq_length)
     REFUSE("%s: %s is %lld, less than %s, which is %lld", config->file, PLACE(generate.max_model_len),
            (long long)generate->max_model_len, PLACE(training.seq_length), (long long)seq_length);

@@ -18,9 +18,13 @@ static treadle_status take(void *context, const char *line, size_t bytes) {
 }
 
 /* The model and the layout are there: what they do without memory is tested elsewhere. */
-static treadle_status work(const machine *m) {
-  const treadle_generator_options options = {
-      .struct_size = sizeof options, .threads = 1, .kv_bytes = 1 << 16, .prefill_chunk = 4, .max_batch = 2};
+static treadle_status work(const machine *m, bool experts) {
+  const treadle_generator_options options = {.struct_size = sizeof options,
+                                             .threads = 1,
+                                             .kv_bytes = 1 << 16,
+                                             .prefill_chunk = 4,
+                                             .max_batch = 2,
+                                             .experts = experts};
   size_t seen = 0;
   const treadle_generate_options generate = {
       .struct_size = sizeof generate, .answer = take, .context = &seen};
@@ -48,7 +52,7 @@ static void test_each_allocation(void **state) {
     snprintf(path, sizeof path, "%s/tests/golden/models/%s", TREADLE_SOURCE_DIR, folders[i]);
     const machine_spec spec = {.folder = path, .layout = "vllm", .options = {.kv_bytes = 1 << 16}};
     assert_ok(machine_open(&m, &spec));
-    TEST_EACH_ALLOCATION(work(&m));
+    TEST_EACH_ALLOCATION(work(&m, i > 0));
     machine_close(&m);
   }
 }

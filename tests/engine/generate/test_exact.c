@@ -51,7 +51,9 @@ static const cut generating[] = {
     {"vllm:tp=2", 4, false, false},        {"sglang:tp=2", 2, false, false},
     {"sglang:tp=2,pp=2", 4, false, false}, {"vllm:tp=2,ep=on", 2, true, true},
     {"vllm:tp=4,ep=on", 4, true, false},   {"sglang:tp=4,ep=2", 4, true, false},
-    {"sglang:tp=4,ep=4", 4, true, false},
+    {"sglang:tp=4,ep=4", 4, true, false},  {"vllm:tp=2,dp=2,ep=on", 4, true, true}, /* groups */
+    {"vllm:dp=4,ep=on", 4, true, false},   {"vllm:tp=2,dp=4,ep=on", 8, true, false},
+    {"vllm:dp=2,ep=on", 4, true, false},   {"vllm:tp=2,pp=2,dp=2,ep=on", 8, true, false},
 };
 
 static const cut scoring[] = {
@@ -69,6 +71,8 @@ static const cut scoring[] = {
     {"megatron:tp=2,ep=4,etp=1", 4, true, false},
     {"megatron:tp=2,ep=2,etp=2", 4, true, false},
     {"megatron:tp=2,etp=1,ep=2,pp=2", 4, true, false},
+    {"megatron:tp=1,ep=4", 4, true, false}, /* groups */
+    {"vllm:tp=2,dp=2,ep=on", 4, true, true},
 };
 
 static const treadle_generator_options ways[] = {
@@ -117,6 +121,7 @@ static cell make_cell(matrix *m, const char *layout, int ranks, treadle_generato
   if (!options.kv_bytes) options.kv_bytes = 4 << 20;
   if (!options.threads) options.threads = 1;
   options.kernels = m->kernel;
+  options.experts = m->subject->experts; /* they are part of the answers */
   return (cell){.folder = m->folder, .layout = m->layout, .ranks = ranks, .options = options};
 }
 
@@ -166,6 +171,10 @@ static void vary_options(matrix *m) {
     assert_true(ways[i].prefix_cache != TREADLE_OFF || figures.prefix_hit_tokens == 0);
   }
   cell poor = make_cell(m, "vllm:tp=1", 1, little(m));
+  expect(m, &poor, &figures);
+  assert_true(figures.preemptions > 0);
+  if (!m->subject->experts) return;
+  poor = make_cell(m, "vllm:dp=2,ep=on", 2, little(m));
   expect(m, &poor, &figures);
   assert_true(figures.preemptions > 0);
 }

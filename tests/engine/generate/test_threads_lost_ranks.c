@@ -15,17 +15,18 @@
 #define LINE  "{\"prompt_token_ids\": [1, 5, 9], \"max_tokens\": 400, \"ignore_eos\": true}\n"
 #define SHORT "{\"prompt_token_ids\": [1, 5, 9], \"max_tokens\": 4, \"ignore_eos\": true}\n"
 
-static char folder[512];
+#define DENSE   TREADLE_SOURCE_DIR "/tests/golden/models/qwen2-tied"
+#define EXPERTS TREADLE_SOURCE_DIR "/tests/golden/models/qwen2moe"
 
 typedef struct plan {
-  const char *layout;
+  const char *folder, *layout;
   int fails; /* the rank */
   atomic_int seen;
 } plan;
 
-static treadle_status open_machine(machine *m, treadle_group *group, const char *layout) {
-  const machine_spec spec = {.folder = folder,
-                             .layout = layout,
+static treadle_status open_machine(machine *m, treadle_group *group, const plan *p) {
+  const machine_spec spec = {.folder = p->folder,
+                             .layout = p->layout,
                              .group = group,
                              .options = {.threads = 1, .kv_bytes = 1 << 21, .max_len = 1024}};
   return machine_open(m, &spec);
@@ -59,7 +60,7 @@ static int run_cancelled(treadle_group *group, void *context) {
   bool cancels = treadle_group_rank(group) == p->fails;
   char *wanted, *text;
   machine m;
-  RANK_OK(open_machine(&m, group, p->layout));
+  RANK_OK(open_machine(&m, group, p));
   RANK_OK(generate(&m, &wanted));
   for (int times = 0; times < 2; times++) {
     treadle_generate_options options = TREADLE_INIT(treadle_generate_options);
@@ -85,10 +86,13 @@ static int run_cancelled(treadle_group *group, void *context) {
 
 static void test_cancelled(void **state) {
   (void)state;
-  static plan plans[] = {
-      {"vllm:tp=2", 0, 0}, {"vllm:tp=2", 1, 0}, {"vllm:pp=2", 1, 0}, {"vllm:tp=1", 1, 0}};
+  static plan plans[] = {{DENSE, "vllm:tp=2", 0, 0},
+                         {DENSE, "vllm:tp=2", 1, 0},
+                         {DENSE, "vllm:pp=2", 1, 0},
+                         {DENSE, "vllm:tp=1", 1, 0},
+                         {EXPERTS, "vllm:dp=2,ep=on", 1, 0}};
   for (size_t i = 0; i < TEST_COUNT(plans); i++) ranks_as_threads(2, 30, 0, run_cancelled, &plans[i]);
-  static plan more = {"vllm:tp=2,pp=2", 3, 0};
+  static plan more = {DENSE, "vllm:tp=2,pp=2", 3, 0};
   ranks_as_threads(4, 30, 0, run_cancelled, &more);
 }
 
@@ -97,7 +101,7 @@ static int run_absent(treadle_group *group, void *context) {
   plan *p = context;
   machine m;
   treadle_generate_figures figures = TREADLE_INIT(treadle_generate_figures);
-  RANK_OK(open_machine(&m, group, p->layout));
+  RANK_OK(open_machine(&m, group, p));
   if (treadle_group_rank(group) != p->fails) {
     treadle_status status =
         treadle_generator_generate_lines(m.engine, LINE, sizeof LINE - 1, NULL, &figures);
@@ -114,7 +118,7 @@ static int run_absent(treadle_group *group, void *context) {
 
 static void test_absent(void **state) {
   (void)state;
-  static plan one = {"vllm:tp=2", 1, 0};
+  static plan one = {DENSE, "vllm:tp=2", 1, 0};
   ranks_as_threads(2, 30, 0, run_absent, &one);
 }
 
@@ -132,7 +136,7 @@ static int run_killed(const char *name, int rank, int size, void *context) {
   treadle_generate_options options = TREADLE_INIT(treadle_generate_options);
   treadle_generate_figures figures = TREADLE_INIT(treadle_generate_figures);
   RANK_OK(treadle_group_open(name, rank, size, 30, &group));
-  RANK_OK(open_machine(&m, group, p->layout));
+  RANK_OK(open_machine(&m, group, p));
   const treadle_observer observer = {.struct_size = sizeof observer, .context = &steps, .stop = die};
   if (rank == p->fails) options.observer = &observer;
   RANK_FAILS(TREADLE_PEER, "rank 1",
@@ -144,7 +148,10 @@ static int run_killed(const char *name, int rank, int size, void *context) {
 
 static void test_killed(void **state) {
   (void)state;
-  static plan plans[] = {{"vllm:tp=4", 1, 0}, {"sglang:tp=2,pp=2", 1, 0}, {"vllm:tp=1,pp=4", 1, 0}};
+  static plan plans[] = {{DENSE, "vllm:tp=4", 1, 0},
+                         {DENSE, "sglang:tp=2,pp=2", 1, 0},
+                         {DENSE, "vllm:tp=1,pp=4", 1, 0},
+                         {EXPERTS, "vllm:tp=2,dp=2,ep=on", 1, 0}};
   for (size_t i = 0; i < TEST_COUNT(plans); i++) {
     int results[4];
     ranks_as_processes(4, 60, run_killed, &plans[i], results);
@@ -184,7 +191,7 @@ static int starve_create(treadle_group *group, void *context) {
       .struct_size = sizeof options, .threads = 1, .kv_bytes = 1 << 21, .max_len = 1024};
   machine m;
   bool last = false;
-  RANK_OK(open_machine(&m, group, p->layout));
+  RANK_OK(open_machine(&m, group, p));
   for (long n = 1, before; !last; n = next_of(n)) {
     treadle_generator *engine = NULL;
     if (begin_attempt(group, n, &before)) return 1;
@@ -204,7 +211,7 @@ static int starve_generate(treadle_group *group, void *context) {
     const treadle_generate_options options = TREADLE_INIT(treadle_generate_options);
     treadle_generate_figures figures = TREADLE_INIT(treadle_generate_figures);
     machine m;
-    RANK_OK(open_machine(&m, group, p->layout));
+    RANK_OK(open_machine(&m, group, p));
     if (begin_attempt(group, n, &before)) return 1;
     treadle_status status = treadle_generator_generate_lines(m.engine, SHORT SHORT SHORT,
                                                              3 * (sizeof SHORT - 1), &options, &figures);
@@ -228,7 +235,7 @@ static int starve_batch(treadle_group *group, void *context) {
   for (long n = 1, before; !last; n = next_of(n)) {
     treadle_batch *out = NULL;
     machine m;
-    RANK_OK(open_machine(&m, group, p->layout));
+    RANK_OK(open_machine(&m, group, p));
     if (begin_attempt(group, n, &before)) return 1;
     treadle_status status = treadle_generator_generate(m.engine, prompts, &sampling, NULL, &out);
     if (end_attempt(group, n, before, status, &last)) return 1;
@@ -242,17 +249,18 @@ static int starve_batch(treadle_group *group, void *context) {
 
 static void test_no_memory(void **state) {
   (void)state;
-  static plan plans[] = {{"vllm:tp=2", 0, 0}, {"vllm:tp=1", 0, 0}};
+  static plan plans[] = {{DENSE, "vllm:tp=2", 0, 0}, {DENSE, "vllm:tp=1", 0, 0}},
+              groups = {EXPERTS, "vllm:dp=2,ep=on", 0, 0};
   for (size_t i = 0; i < TEST_COUNT(plans); i++) {
     ranks_as_threads(2, 20, 0, starve_create, &plans[i]);
     ranks_as_threads(2, 20, 0, starve_generate, &plans[i]);
     ranks_as_threads(2, 20, 0, starve_batch, &plans[i]);
   }
+  ranks_as_threads(2, 20, 0, starve_batch, &groups);
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_cancelled), cmocka_unit_test(test_absent),
                                      cmocka_unit_test(test_killed), cmocka_unit_test(test_no_memory)};
-  snprintf(folder, sizeof folder, "%s/tests/golden/models/qwen2-tied", TREADLE_SOURCE_DIR);
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

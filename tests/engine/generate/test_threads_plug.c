@@ -214,6 +214,7 @@ static const pair pairs[] = {
     {"qwen2-tied", "megatron:tp=2,pp=2", "vllm:tp=2", 4},
     {"qwen2-tied", "fsdp:dp=2", "sglang:tp=2", 2},
     {"qwen2moe", "megatron:tp=2,ep=2,etp=1", "vllm:tp=2,ep=on", 2},
+    {"qwen2moe", "megatron:tp=2,pp=2,ep=2,etp=1", "vllm:tp=2,dp=2,ep=on", 4}, /* groups */
     {"dsv3-yarn", "megatron:tp=2,pp=2", "vllm:tp=4", 4},
     {"llama-gqa-llama3rope", "hf", "vllm:tp=1", 1},
 };
@@ -312,7 +313,7 @@ static int interrupt(treadle_group *group, void *context) {
 
 static void test_arrows_in_an_observer(void **state) {
   (void)state;
-  for (size_t i = 0; i < 5; i++) {
+  for (size_t i = 0; i < 6; i++) {
     act a;
     if (i == 1) continue; /* replicas do not step together */
     act_init(&a, pairs[i].folder, pairs[i].train, pairs[i].infer, pairs[i].ranks);
@@ -370,7 +371,7 @@ static int interrupt_beside(treadle_group *group, void *context) {
   return 0;
 }
 
-/* The same for a batch, of which only the first replica has rows: the others wait as long as it goes on. */
+/* The same for a batch, of which only the first group has rows: the others wait as long as it goes on. */
 static int interrupt_batch(treadle_group *group, void *context) {
   const act *a = context;
   treadle_sampling sampling = TREADLE_SAMPLING_INIT;
@@ -379,7 +380,7 @@ static int interrupt_batch(treadle_group *group, void *context) {
   machine m;
   sampling.max_tokens = 20;
   RANK_OK(make(group, a->seconds[treadle_group_rank(group)], a, &m));
-  treadle_batch *own = prompts_draw(&random, m.engine->replica.number == 0 ? 4 : 0, true), *out = NULL,
+  treadle_batch *own = prompts_draw(&random, m.engine->replica.place.number == 0 ? 4 : 0, true), *out = NULL,
                 *before;
   RANK_OK(treadle_switch_to_infer(m.sw));
   RANK_OK(treadle_generator_generate(m.engine, own, &sampling, NULL, &before));
@@ -448,7 +449,7 @@ static int on_far(treadle_group *group, void *context) {
 static void test_far(void **state) {
   (void)state;
   assert_ok(treadle_device_register(TREADLE_MEMORY_CUDA, &device_far_ops));
-  for (size_t i = 0; i < TEST_COUNT(pairs); i += 5) {
+  for (size_t i = 0; i < TEST_COUNT(pairs); i += 6) {
     act a;
     act_init(&a, pairs[i].folder, pairs[i].train, pairs[i].infer, pairs[i].ranks);
     a.options.memory.kind = TREADLE_MEMORY_CUDA;

@@ -139,7 +139,12 @@ static void test_experts(void **state) {
                              {"megatron:tp=2,ep=4,etp=1", 4},
                              {"megatron:tp=2,ep=2,etp=2", 4},
                              {"megatron:tp=1,pp=2,ep=2", 4},
-                             {"megatron:tp=2,etp=1,ep=2,pp=2", 4}};
+                             {"megatron:tp=2,etp=1,ep=2,pp=2", 4},
+                             {"vllm:dp=2,ep=on", 2},
+                             {"vllm:tp=2,dp=2,ep=on", 4},
+                             {"vllm:tp=2,dp=2,ep=on", 8},
+                             {"vllm:dp=4,ep=on", 4},
+                             {"vllm:tp=2,pp=2,dp=2,ep=on", 8}};
   check_cuts(folders, TEST_COUNT(folders), cuts, TEST_COUNT(cuts));
 }
 
@@ -150,7 +155,7 @@ static void test_refused(void **state) {
     const char *layout;
     int ranks;
     const char *says;
-  } cases[] = {{"vllm:dp=2,ep=on", 2, "data-parallel attention"},
+  } cases[] = {{"vllm:dp=2", 2, "dp=2: the engine has no data-parallel attention without ep=on"},
                {"sglang:tp=2,attn_dp=2", 2, "attn_dp=2: the engine has no data-parallel attention"},
                {"megatron:cp=2", 2, "context parallelism"},
                {"fsdp2", 2, "vllm, sglang, hf and megatron"},

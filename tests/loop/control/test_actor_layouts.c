@@ -8,32 +8,42 @@
 
 #include "treadle_loop.h"
 
-enum { RANKS_MOST = 4, PAGE = 4096, PROMPT_MOST = 9, RESPONSE = 20, LENGTH = PROMPT_MOST + RESPONSE };
+enum { RANKS_MOST = 8, PAGE = 4096, PROMPT_MOST = 9, RESPONSE = 20, LENGTH = PROMPT_MOST + RESPONSE };
 enum { SAMPLES = 2, MICRO = 4, ROUNDS = 2, TOKENS = 2000 };
 static const double temperatures[ROUNDS] = {1, 0.7};
 
 static const struct pair {
   const char *train, *infer;
   int ranks;
+  bool experts; /* of a model that has some */
 } pairs[] = {
-    {"megatron:tp=2,dtype=bf16", "vllm:tp=1,dtype=bf16", 2},
-    {"megatron:tp=2,dtype=fp32", "vllm:tp=2,dtype=fp32", 2},
-    {"megatron:tp=2,dtype=bf16", "sglang:tp=4,dtype=bf16", 4},
-    {"megatron:tp=4,dtype=fp32", "vllm:tp=2,dtype=fp32", 4},
-    {"megatron:tp=4,dtype=bf16", "vllm:tp=4,dtype=bf16", 4},
-    {"megatron:pp=2,dtype=bf16", "vllm:tp=2,dtype=bf16", 2},
-    {"megatron:tp=2,pp=2,dtype=bf16", "vllm:tp=1,dtype=bf16", 4},
-    {"megatron:tp=2,pp=2,dtype=fp32", "sglang:tp=2,dtype=fp32", 4},
-    {"fsdp2:dtype=bf16", "vllm:tp=1,dtype=bf16", 2},
-    {"fsdp2:dtype=fp32", "vllm:tp=4,dtype=fp32", 4},
+    {"megatron:tp=2,dtype=bf16", "vllm:tp=1,dtype=bf16", 2, false},
+    {"megatron:tp=2,dtype=fp32", "vllm:tp=2,dtype=fp32", 2, false},
+    {"megatron:tp=2,dtype=bf16", "sglang:tp=4,dtype=bf16", 4, false},
+    {"megatron:tp=4,dtype=fp32", "vllm:tp=2,dtype=fp32", 4, false},
+    {"megatron:tp=4,dtype=bf16", "vllm:tp=4,dtype=bf16", 4, false},
+    {"megatron:pp=2,dtype=bf16", "vllm:tp=2,dtype=bf16", 2, false},
+    {"megatron:tp=2,pp=2,dtype=bf16", "vllm:tp=1,dtype=bf16", 4, false},
+    {"megatron:tp=2,pp=2,dtype=fp32", "sglang:tp=2,dtype=fp32", 4, false},
+    {"fsdp2:dtype=bf16", "vllm:tp=1,dtype=bf16", 2, false},
+    {"fsdp2:dtype=fp32", "vllm:tp=4,dtype=fp32", 4, false},
+    {"megatron:tp=2,ep=2,etp=1,dtype=bf16", "vllm:tp=2,dtype=bf16", 2, true},
+    {"megatron:pp=2,dtype=bf16", "vllm:dp=2,ep=on,dtype=bf16", 2, true}, /* groups */
+    {"megatron:tp=2,pp=2,ep=2,etp=1,dtype=fp32", "vllm:tp=2,dp=2,ep=on,dtype=fp32", 4, true},
+    {"megatron:tp=4,pp=2,ep=4,etp=1,dtype=bf16", "vllm:tp=2,dp=4,ep=on,dtype=bf16", 8, true},
 };
 
 /* With latent attention, narrow queries and rotation of neighbours. */
 static const char latent_model[] = TREADLE_SOURCE_DIR "/tests/data/latent/v3/config.json";
 static const struct pair latent_pairs[] = {
-    {"megatron:tp=2,pp=2,dtype=bf16", "vllm:tp=4,dtype=bf16", 4},
-    {"megatron:tp=4,dtype=fp32", "sglang:tp=2,dtype=fp32", 4},
-    {"fsdp2:dtype=bf16", "vllm:tp=2,dtype=bf16", 2},
+    {"megatron:tp=2,pp=2,dtype=bf16", "vllm:tp=4,dtype=bf16", 4, false},
+    {"megatron:tp=4,dtype=fp32", "sglang:tp=2,dtype=fp32", 4, false},
+    {"fsdp2:dtype=bf16", "vllm:tp=2,dtype=bf16", 2, false},
+};
+/* And with experts, of which a shared one. */
+static const char sparse_model[] = TREADLE_SOURCE_DIR "/tests/golden/models/dsv3-yarn";
+static const struct pair sparse_pairs[] = {
+    {"megatron:tp=2,pp=2,ep=2,etp=1,dtype=bf16", "vllm:tp=2,dp=2,ep=on,dtype=bf16", 4, true},
 };
 
 /* Of a pair, or of the part of it that a rank sees. */
@@ -215,7 +225,7 @@ static void run_pair(scene *s, const char *path, const struct pair *pair, int64_
   if (path)
     assert_ok(treadle_model_open(path, NULL, &model));
   else
-    model = tiny_open();
+    model = pair->experts ? tiny_open_experts() : tiny_open();
   s->pair = pair;
   s->count = (int)((tokens + each - 1) / each);
   s->prompts = make_prompts(s->count);
@@ -259,6 +269,7 @@ static void test_pairs(void **state) {
 static void test_latent_pairs(void **state) {
   (void)state;
   check_pairs(latent_model, latent_pairs, TEST_COUNT(latent_pairs));
+  check_pairs(sparse_model, sparse_pairs, TEST_COUNT(sparse_pairs));
 }
 
 /* The check above can fail: of two replicas the first has a weight of its own. */

@@ -1,4 +1,5 @@
-/* The model of tests of a worker: 84 thousand weights, two layers, four heads; no checkpoint. */
+/* The models of tests of a worker: two layers, four heads; no checkpoint. One is dense, 84 thousand weights; one has eight experts a layer, of
+ * which a token goes to two. */
 #ifndef TREADLE_TESTS_TINY_H
 #define TREADLE_TESTS_TINY_H
 
@@ -8,5 +9,6 @@ enum { TINY_VOCABULARY = 16 };
 
 /* In a cmocka test. The caller closes it. */
 treadle_model *tiny_open(void);
+treadle_model *tiny_open_experts(void);
 
 #endif

@@ -110,8 +110,9 @@ static const struct {
     {N "generate_config:\n  layout: vllm:tp=2\n  infer_tensor_parallel_size: 2\n",
      "generate_config.infer_tensor_parallel_size (line 7) and generate_config.layout (line 6) exclude each "
      "other"},
-    {N "generate_config:\n  infer_expert_parallel_size: 2\n",
-     "generate_config.infer_expert_parallel_size (line 6) is 2: training takes no experts yet"},
+    {N "generate_config:\n  infer_tensor_parallel_size: 2\n  infer_expert_parallel_size: 5\n",
+     "generate_config.infer_expert_parallel_size (line 7) is 5: 1, or a multiple of "
+     "generate_config.infer_tensor_parallel_size (line 6), which is 2"},
     {N "actor_config:\n  seq_length: 128\ngenerate_config:\n  max_model_len: 64\n",
      "generate_config.max_model_len (line 8) is 64, less than actor_config.seq_length (line 6), which is "
      "128"},
