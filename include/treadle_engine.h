@@ -146,6 +146,9 @@ typedef struct treadle_trainer_options {
   bool fewer_micro_batches;
   /* Rows go forward only, as those of a reward model do: there is no memory for gradients, and no optimizer. */
   bool forward_only;
+  /* Ulysses: this many data parallel ranks that follow each other have the same rows, and divide their tokens among
+   * them; 0: each has all of its own. A layout with cp= says it for itself, and takes none here. */
+  int32_t ulysses_ranks;
 } treadle_trainer_options;
 
 /* How rows go through the layers, and what is wanted of them.

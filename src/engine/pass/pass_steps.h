@@ -7,6 +7,7 @@
  *   pass_attention.c  attention with grouped heads
  *   pass_gather.c     q, k and v that lie on other ranks than their heads
  *   pass_latent.c     latent attention
+ *   pass_context.h    rows of a step divided among context parallel ranks
  *   pass_attend.c     what both have in common: rows of queries and the cache
  *   pass_sum.c        sums of leaves, of this rank and the others
  *   pass_mlp.c        the MLP
@@ -25,6 +26,7 @@
 #include "nn/router.h"
 #include "nn/rows.h"
 #include "pass/pass.h"
+#include "pass/pass_context.h"
 
 enum { TREADLE_PASS_TERMS = 3 /* weights of one product */ };
 #define TREADLE_LATENT_EPS 1e-6f /* of the two norms inside of latent attention, whatever the config's is */
@@ -46,6 +48,8 @@ typedef struct treadle_pass_buffers {
   float *normed;          /* [rows, hidden] */
   float *wide;            /* [rows, wide_columns]: q, k, v; gate, up */
   float *middle;          /* [rows, middle_columns]: what o or down multiplies */
+  float *all_wide;        /* [all rows, all_wide_columns]: q, k, v of this context parallel rank's heads */
+  float *all_middle;      /* [all rows, all_middle_columns]: what they have found */
   float *sum;             /* [nodes, rows, hidden]: sums of nodes */
   float *logits;          /* [wanted, vocabulary] */
   void *packed;           /* x as a kernel reads it */
@@ -60,7 +64,7 @@ typedef struct treadle_pass_buffers {
   float *shared;          /* [rows, hidden]: of the shared expert */
   treadle_routed *routed; /* [rows, top] */
   treadle_gemm_segment *segments;
-  int64_t wide_columns, middle_columns, nodes, expert_nodes;
+  int64_t wide_columns, middle_columns, all_wide_columns, all_middle_columns, nodes, expert_nodes;
   int64_t scratch_bytes; /* of a thread */
   size_t packed_bytes, head_packed_bytes /* of a thread, within packed */, segment_room;
 } treadle_pass_buffers;
@@ -145,6 +149,7 @@ struct treadle_pass {
   char *cache;
   treadle_pass_buffers buffers;
   treadle_pass_ranks ranks;
+  treadle_pass_context context;
   size_t work_bytes, packed_weights_bytes;
   char kernels_used[96]; /* "amx, avx512": each that a product of this rank is done by */
   treadle_arena arena;

@@ -68,6 +68,9 @@ static treadle_status back_mlp(const treadle_back *back, int32_t layer, int64_t 
   const treadle_back_term down = {&weight[TREADLE_ROLE_DOWN], own->dx, hidden, hidden};
   const treadle_back_term both[] = {{&weight[TREADLE_ROLE_GATE], kept->gate_up, 2 * inner, share},
                                     {&weight[TREADLE_ROLE_UP], kept->gate_up + inner, 2 * inner, share}};
+  const treadle_role roles[] = {TREADLE_ROLE_GATE, TREADLE_ROLE_UP, TREADLE_ROLE_DOWN};
+  const treadle_back_rows middle = {own->middle, inner, inner, rows},
+                          normed = {own->normed2, hidden, hidden, rows};
   activation a = {.back = back, .gate_up = kept->gate_up, .rows = rows};
   const treadle_back_norm_rows norm = {.norm = &weight[TREADLE_ROLE_MLP_NORM],
                                        .grad = &grad[TREADLE_ROLE_MLP_NORM],
@@ -78,14 +81,11 @@ static treadle_status back_mlp(const treadle_back *back, int32_t layer, int64_t 
   treadle_status status;
   TRY(back_through(back, &down, rows, own->dmiddle, inner));
   treadle_team_run(back->pass->team, back_activation, &a);
-  TRY(treadle_back_take_rows(back, own->middle, inner, inner, rows));
-  TRY(treadle_back_weight(back, &down, &grad[TREADLE_ROLE_DOWN], rows));
-  treadle_back_bias(back, &grad[TREADLE_ROLE_DOWN_BIAS], own->dx, hidden, rows);
-  TRY(treadle_back_take_rows(back, own->normed2, hidden, hidden, rows));
-  TRY(treadle_back_weight(back, &both[0], &grad[TREADLE_ROLE_GATE], rows));
-  TRY(treadle_back_weight(back, &both[1], &grad[TREADLE_ROLE_UP], rows));
-  treadle_back_bias(back, &grad[TREADLE_ROLE_GATE_BIAS], both[0].dy, 2 * inner, rows);
-  treadle_back_bias(back, &grad[TREADLE_ROLE_UP_BIAS], both[1].dy, 2 * inner, rows);
+  TRY(treadle_back_weights(back, layer, &middle, &down, &roles[2], 1));
+  TRY(treadle_back_bias(back, &grad[TREADLE_ROLE_DOWN_BIAS], own->dx, hidden, rows));
+  TRY(treadle_back_weights(back, layer, &normed, both, roles, 2));
+  TRY(treadle_back_bias(back, &grad[TREADLE_ROLE_GATE_BIAS], both[0].dy, 2 * inner, rows));
+  TRY(treadle_back_bias(back, &grad[TREADLE_ROLE_UP_BIAS], both[1].dy, 2 * inner, rows));
   TRY(back_input(back, both, 2, treadle_pass_leaves(&weight[TREADLE_ROLE_DOWN], leaves), rows));
   TRY(treadle_back_norm(back, &norm));
 out:
@@ -103,16 +103,18 @@ typedef struct attention {
   const treadle_back *back;
   const treadle_pass_step *step;
   const treadle_train_activations *kept;
+  const float *dfound; /* of this rank's heads, all rows */
+  float *dqkv;
 } attention;
 
 static void back_heads(const attention *w, int64_t first, int64_t rows, int64_t head, prefix before,
                        void *scratch) {
   const treadle_back *back = w->back;
   const treadle_transformer *d = back->transformer;
-  const treadle_train_columns *at = &back->width;
+  const treadle_train_columns *at = &back->attended;
   int64_t group = back->pass->heads.count / back->pass->heads.kv_count;
   const float *qkv = w->kept->qkv + first * at->qkv;
-  float *dqkv = back->buffers.dqkv + first * at->qkv;
+  float *dqkv = w->dqkv + first * at->qkv;
   int64_t q = head * group * d->head_dim, k = at->keys + head * d->head_dim,
           v = at->values + head * d->value_dim, found = first * at->found + head * group * d->value_dim;
   const treadle_attention_back one = {
@@ -129,7 +131,7 @@ static void back_heads(const attention *w, int64_t first, int64_t rows, int64_t 
       .k_stride = at->qkv,
       .v_stride = at->qkv,
       .out = w->kept->found + found,
-      .dout = back->buffers.dmiddle + found,
+      .dout = w->dfound + found,
       .out_stride = at->found,
       .dout_stride = at->found,
       .dq = dqkv + q,
@@ -141,8 +143,8 @@ static void back_heads(const attention *w, int64_t first, int64_t rows, int64_t 
       .before = before.count,
       .before_k = w->kept->qkv + before.first * at->qkv + k,
       .before_v = w->kept->qkv + before.first * at->qkv + v,
-      .before_dk = back->buffers.dqkv + before.first * at->qkv + k,
-      .before_dv = back->buffers.dqkv + before.first * at->qkv + v,
+      .before_dk = w->dqkv + before.first * at->qkv + k,
+      .before_dv = w->dqkv + before.first * at->qkv + v,
   };
   treadle_attention_back_run(&one, back->pass->options.kernels, scratch);
 }
@@ -162,7 +164,7 @@ static void back_attend(void *context, int32_t index, int32_t count) {
   char *scratch = w->back->buffers.scratch + (size_t)index * w->back->buffers.scratch_bytes;
   int64_t first = 0, item = 0;
   for (int32_t s = 0; s < w->step->stretch_count; first += w->step->stretches[s++].rows)
-    for (int64_t head = 0; head < w->back->pass->heads.kv_count && !w->step->stretches[s].position; head++)
+    for (int64_t head = 0; head < w->back->pass->kv.heads && !w->step->stretches[s].position; head++)
       if (item++ % count == index) back_family(w, s, first, head, scratch);
 }
 
@@ -170,19 +172,36 @@ static void back_rope(void *context, int32_t index, int32_t count) {
   const attention *w = context;
   const treadle_back *back = w->back;
   const treadle_pass *p = back->pass;
-  int64_t begin = w->step->rows * index / count, end = w->step->rows * (index + 1) / count, first = 0;
+  const int64_t before = w->step->before, rows = w->step->rows;
+  int64_t begin = before + rows * index / count, end = before + rows * (index + 1) / count, first = 0;
   int64_t dim = back->transformer->head_dim;
   for (int32_t s = 0; s < w->step->stretch_count; first += w->step->stretches[s++].rows)
     for (int64_t r = 0; r < w->step->stretches[s].rows; r++) {
       if (first + r < begin || first + r >= end) continue;
-      float *row = back->buffers.dqkv + (first + r) * back->width.qkv;
+      float *row = back->buffers.dqkv + (first + r - before) * back->width.qkv;
       const int64_t position = w->step->stretches[s].position + r;
       treadle_rope_undo(&p->rope, p->row_ops, row, dim, p->heads.count, position);
       treadle_rope_undo(&p->rope, p->row_ops, row + back->width.keys, dim, p->heads.kv_count, position);
     }
 }
 
-/* From what follows attention to q, k and v as they were multiplied. */
+/* From what follows attention to q, k and v as they were compared. */
+static treadle_status back_compared(const treadle_back *back, attention *w) {
+  const treadle_train_buffers *own = &back->buffers;
+  const treadle_pass *p = back->pass;
+  const bool divided = back->context.ranks > 1;
+  treadle_status status = TREADLE_OK;
+  w->dfound = divided ? own->all_dfound : own->dmiddle;
+  w->dqkv = divided ? own->all_dqkv : own->dqkv;
+  if (divided)
+    TRY(treadle_context_spread_found(p, w->step, own->dmiddle, back->width.found, own->all_dfound));
+  treadle_team_run(p->team, back_attend, w);
+  if (divided) TRY(treadle_context_collect_heads(p, w->step, own->all_dqkv, own->dqkv, back->width.qkv));
+out:
+  return status;
+}
+
+/* Then to q, k and v as they were multiplied. */
 static treadle_status back_prepare(const treadle_back *back, int32_t layer, attention *w) {
   const treadle_weight *weight = back->pass->layers[layer].weight, *grad = back->grads[layer].weight;
   const treadle_head_span *heads = &back->pass->heads;
@@ -207,13 +226,13 @@ static treadle_status back_prepare(const treadle_back *back, int32_t layer, atte
   k.heads = heads->kv_count;
   k.first = heads->kv_first;
   k.all = back->transformer->kv_heads;
-  treadle_team_run(back->pass->team, back_attend, w);
+  TRY(back_compared(back, w));
   if (back->transformer->layer[layer].rotates) treadle_team_run(back->pass->team, back_rope, w);
   if (treadle_is_there(q.norm)) TRY(treadle_back_norm_heads(back, &q));
   if (treadle_is_there(k.norm)) TRY(treadle_back_norm_heads(back, &k));
-  treadle_back_bias(back, &grad[TREADLE_ROLE_Q_BIAS], dqkv, stride, rows);
-  treadle_back_bias(back, &grad[TREADLE_ROLE_K_BIAS], dqkv + back->width.keys, stride, rows);
-  treadle_back_bias(back, &grad[TREADLE_ROLE_V_BIAS], dqkv + back->width.values, stride, rows);
+  TRY(treadle_back_bias(back, &grad[TREADLE_ROLE_Q_BIAS], dqkv, stride, rows));
+  TRY(treadle_back_bias(back, &grad[TREADLE_ROLE_K_BIAS], dqkv + back->width.keys, stride, rows));
+  TRY(treadle_back_bias(back, &grad[TREADLE_ROLE_V_BIAS], dqkv + back->width.values, stride, rows));
 out:
   return status;
 }
@@ -231,7 +250,9 @@ static treadle_status back_attention(const treadle_back *back, int32_t layer, co
       {&weight[TREADLE_ROLE_Q], own->dqkv, qkv, d->heads * d->head_dim / leaves},
       {&weight[TREADLE_ROLE_K], own->dqkv + back->width.keys, qkv, keys},
       {&weight[TREADLE_ROLE_V], own->dqkv + back->width.values, qkv, values}};
-  const treadle_role roles[] = {TREADLE_ROLE_Q, TREADLE_ROLE_K, TREADLE_ROLE_V};
+  const treadle_role roles[] = {TREADLE_ROLE_Q, TREADLE_ROLE_K, TREADLE_ROLE_V, TREADLE_ROLE_O};
+  const treadle_back_rows normed = {own->normed, hidden, hidden, rows};
+  treadle_back_rows found = {kept->found, back->width.found, back->width.found, rows};
   const treadle_back_norm_rows norm = {.norm = &weight[TREADLE_ROLE_ATTENTION_NORM],
                                        .grad = &grad[TREADLE_ROLE_ATTENTION_NORM],
                                        .x = kept->x,
@@ -240,13 +261,15 @@ static treadle_status back_attention(const treadle_back *back, int32_t layer, co
                                        .rows = rows};
   attention w = {.back = back, .step = step, .kept = kept};
   treadle_status status;
-  TRY(treadle_back_take_rows(back, kept->found, back->width.found, back->width.found, rows));
-  TRY(treadle_back_weight(back, &o, &grad[TREADLE_ROLE_O], rows));
-  treadle_back_bias(back, &grad[TREADLE_ROLE_O_BIAS], own->dx, hidden, rows);
+  if (back->context.ranks > 1) {
+    TRY(treadle_context_collect_found(back->pass, step, kept->found, own->middle, back->width.found));
+    found.x = own->middle;
+  }
+  TRY(treadle_back_weights(back, layer, &found, &o, &roles[3], 1));
+  TRY(treadle_back_bias(back, &grad[TREADLE_ROLE_O_BIAS], own->dx, hidden, rows));
   TRY(back_through(back, &o, rows, own->dmiddle, back->width.found));
   TRY(back_prepare(back, layer, &w));
-  TRY(treadle_back_take_rows(back, own->normed, hidden, hidden, rows));
-  for (int i = 0; i < 3; i++) TRY(treadle_back_weight(back, &all[i], &grad[roles[i]], rows));
+  TRY(treadle_back_weights(back, layer, &normed, all, roles, 3));
   TRY(back_input(back, all, 3, leaves_of(heads->kv_first, heads->kv_count, d->kv_heads, leaves), rows));
   TRY(treadle_back_norm(back, &norm));
 out:

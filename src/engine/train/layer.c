@@ -25,9 +25,15 @@ static treadle_status run_halves(const treadle_back *back, int32_t layer, const 
   b->wide_columns = back->width.qkv;
   b->middle = kept->found;
   b->middle_columns = back->width.found;
+  if (p->context.ranks > 1) { /* what this rank's heads see is kept; own rows only pass by */
+    b->wide = back->buffers.dqkv;
+    b->middle = back->buffers.dmiddle;
+    b->all_wide = kept->qkv;
+    b->all_middle = kept->found;
+  }
   treadle_pass_norm(p, &weight[TREADLE_ROLE_ATTENTION_NORM], NULL, step->rows);
   TRY(treadle_pass_project(p, layer, step->rows));
-  if (kept->raw) memcpy(kept->raw, kept->qkv, (size_t)(step->rows * back->width.qkv) * sizeof(float));
+  if (kept->raw) memcpy(kept->raw, b->wide, (size_t)(step->rows * back->width.qkv) * sizeof(float));
   TRY(treadle_pass_attend_rows(p, layer, step));
   if (down) keep_rows(back, kept->middle_x, b->x, step->rows);
   b->normed = back->buffers.normed2;
