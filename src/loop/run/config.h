@@ -60,6 +60,7 @@ typedef struct treadle_config_actor {
   int64_t micro_batch_size, max_tokens_per_micro;                   /* one of the two is 0 */
   int64_t tensor_model_parallel_size, pipeline_model_parallel_size; /* where layout is NULL */
   int64_t num_layers_per_virtual_pipeline_stage;                    /* 0: no virtual stages */
+  int64_t context_parallel_size, ulysses_sequence_parallel_size;    /* below 2: none, as of all roles but the actor */
   int64_t fsdp_size;                                                /* below 1: all ranks */
   bool offload_policy, exact;
   double lr, min_lr, lr_warmup_fraction, weight_decay, adam_beta1, adam_beta2, adam_eps, clip_grad;
@@ -312,7 +313,7 @@ typedef struct treadle_train_key {
 } treadle_train_key;
 
 enum {
-  TREADLE_TRAIN_KEYS = 37 + 95 + 4 + 11 + 24 + 11 + 9,
+  TREADLE_TRAIN_KEYS = 39 + 95 + 4 + 11 + 24 + 11 + 9,
   TREADLE_TRAIN_ALSO = 3,
   TREADLE_KEY_TEXT_BYTES = 192
 };
@@ -378,7 +379,7 @@ typedef struct treadle_train_limit {
   const char *instead; /* ends the refusal of another one; NULL: there is nothing to say */
 } treadle_train_limit;
 
-enum { TREADLE_TRAIN_LIMITS = 179 };
+enum { TREADLE_TRAIN_LIMITS = 183 };
 extern const treadle_train_limit treadle_train_limits[TREADLE_TRAIN_LIMITS];
 /* NULL: it has none. */
 const treadle_train_limit *treadle_train_limit_find(const char *path, treadle_train_run run);
