@@ -13,7 +13,7 @@
 
 enum {
   TREADLE_CONTEXT_LEAF = 64,   /* rows */
-  TREADLE_CONTEXT_ROWS = 2048, /* that a rank brings at once, at most */
+  TREADLE_CONTEXT_ROWS = 512, /* that a rank brings at once, at most */
 };
 
 /* ranks 1: this rank has all rows. The exchange comes from whoever makes the pass. */

@@ -69,9 +69,8 @@ typedef struct treadle_train_buffers {
   int64_t apart_leaves,
       apart_each; /* of context parallel ranks: where those of leaves begin; values of one */
   float *leaf;    /* [TREADLE_PRODUCT_LEAF, what a row brings]: a leaf of rows of several ranks */
-  float *all_dfound, *all_dqkv; /* [all rows, columns of this rank's heads]; NULL: dmiddle and dqkv */
-  float *head_x;                /* [TREADLE_HEAD_ROWS, hidden]: rows of all ranks before the last norm */
-  float *score;                 /* [hidden]: the weight of a score head in fp32; NULL: another head */
+  float *head_x;  /* [TREADLE_HEAD_ROWS, hidden]: rows of all ranks before the last norm */
+  float *score;   /* [hidden]: the weight of a score head in fp32; NULL: another head */
   int32_t *tokens, *targets, *which;
   treadle_train_place *places; /* of a policy's tokens */
   treadle_pass_span *spans;

@@ -185,18 +185,19 @@ static void back_rope(void *context, int32_t index, int32_t count) {
     }
 }
 
-/* From what follows attention to q, k and v as they were compared. */
+/* From what follows attention to q, k and v as they were compared. Of context parallel ranks, gradients of all rows lie
+ * where the pass has all rows if nothing is kept, as nobody needs them there now. */
 static treadle_status back_compared(const treadle_back *back, attention *w) {
   const treadle_train_buffers *own = &back->buffers;
   const treadle_pass *p = back->pass;
   const bool divided = back->context.ranks > 1;
+  float *dfound = divided ? p->buffers.all_middle : own->dmiddle;
   treadle_status status = TREADLE_OK;
-  w->dfound = divided ? own->all_dfound : own->dmiddle;
-  w->dqkv = divided ? own->all_dqkv : own->dqkv;
-  if (divided)
-    TRY(treadle_context_spread_found(p, w->step, own->dmiddle, back->width.found, own->all_dfound));
+  w->dfound = dfound;
+  w->dqkv = divided ? p->buffers.all_wide : own->dqkv;
+  if (divided) TRY(treadle_context_spread_found(p, w->step, own->dmiddle, back->width.found, dfound));
   treadle_team_run(p->team, back_attend, w);
-  if (divided) TRY(treadle_context_collect_heads(p, w->step, own->all_dqkv, own->dqkv, back->width.qkv));
+  if (divided) TRY(treadle_context_collect_heads(p, w->step, w->dqkv, own->dqkv, back->width.qkv));
 out:
   return status;
 }

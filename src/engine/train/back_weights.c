@@ -59,20 +59,24 @@ static void place_sum(const weights *w, int64_t number, place *p) {
   }
 }
 
-/* Products of a leaf: of `rows` rows from `from` on. */
-static treadle_status multiply(const weights *w, const float *from, int64_t rows) {
+/* A leaf of rows: what weights multiplied, and dy of each term from its share on. */
+typedef struct leaf_rows {
+  const float *x, *dy[TERMS];
+  int64_t stride, rows;
+} leaf_rows;
+
+static treadle_status multiply(const weights *w, const leaf_rows *from) {
   place p;
-  const float *dy = from + w->x->columns;
   treadle_status status;
   if (!w->straight) {
     memset(sum_at(w, w->top), 0, (size_t)values_of(w) * sizeof(float));
     place_sum(w, w->top, &p);
   }
-  TRY(treadle_back_take_rows(w->back, from, w->columns, w->x->columns, rows));
-  for (int i = 0; i < w->count; dy += w->matrices[++i].columns) {
-    const treadle_back_term share = {w->shares[i], dy + w->rows[i].first, w->columns, 0};
+  TRY(treadle_back_take_rows(w->back, from->x, from->stride, w->x->columns, from->rows));
+  for (int i = 0; i < w->count; i++) {
+    const treadle_back_term share = {w->shares[i], from->dy[i], from->stride, 0};
     if (w->rows[i].end > w->rows[i].first)
-      TRY(treadle_back_weight(w->back, &share, w->straight ? w->shares[i] : &p.grad[i], rows));
+      TRY(treadle_back_weight(w->back, &share, w->straight ? w->shares[i] : &p.grad[i], from->rows));
   }
 out:
   return status;
@@ -99,26 +103,61 @@ static void merge(weights *w, int64_t leaf) {
     w->top++;
 }
 
+/* Where rows begin that were brought. */
+static leaf_rows brought_at(const weights *w, const float *from) {
+  leaf_rows rows = {.x = from, .stride = w->columns};
+  const float *dy = from + w->x->columns;
+  for (int i = 0; i < w->count; dy += w->matrices[++i].columns) rows.dy[i] = dy + w->rows[i].first;
+  return rows;
+}
+
+/* Room for a leaf, side by side. */
+static leaf_rows room_of(const weights *w) {
+  const float *at = w->back->buffers.leaf;
+  leaf_rows rows = {.x = at, .stride = w->x->columns};
+  for (int i = 0; i < w->count; i++) {
+    rows.dy[i] = at + rows.stride;
+    rows.stride += w->rows[i].end - w->rows[i].first;
+  }
+  return rows;
+}
+
+static float *copy_columns(float *to, const float *from, int64_t columns) {
+  memcpy(to, from, (size_t)columns * sizeof *to);
+  return to + columns;
+}
+
+/* Rows of several ranks. */
+static leaf_rows gather_leaf(const weights *w, treadle_row_range brought, treadle_row_range leaf) {
+  float *to = w->back->buffers.leaf;
+  int64_t run;
+  for (int64_t row = leaf.first; row < leaf.end; row++) {
+    const leaf_rows from = brought_at(w, treadle_context_row(w->back, brought, row, &run));
+    to = copy_columns(to, from.x, w->x->columns);
+    for (int i = 0; i < w->count; i++) to = copy_columns(to, from.dy[i], w->rows[i].end - w->rows[i].first);
+  }
+  return room_of(w);
+}
+
 /* Rows of a leaf that one rank has are read where they lie. A leaf that is not whole is followed by zeros, but for
  * outer products. */
-static treadle_status add_leaf(weights *w, treadle_row_range brought, int64_t leaf) {
-  float *to = w->back->buffers.leaf;
-  const int64_t begin = leaf * w->leaf, left = w->tokens - begin, rows = left < w->leaf ? left : w->leaf;
+static treadle_status add_leaf(weights *w, treadle_row_range brought, int64_t number) {
+  const int64_t begin = number * w->leaf, left = w->tokens - begin, rows = left < w->leaf ? left : w->leaf;
   const int64_t wanted = w->back->outer ? rows : w->leaf;
   int64_t run;
   const float *from = treadle_context_row(w->back, brought, begin, &run);
+  leaf_rows leaf;
   treadle_status status;
-  if (run < wanted) {
-    for (int64_t row = 0; row < rows; row += run) {
-      from = treadle_context_row(w->back, brought, begin + row, &run);
-      if (run > rows - row) run = rows - row;
-      memcpy(to + row * w->columns, from, (size_t)(run * w->columns) * sizeof *to);
-    }
-    memset(to + rows * w->columns, 0, (size_t)((wanted - rows) * w->columns) * sizeof *to);
-    from = to;
-  }
-  TRY(multiply(w, from, wanted));
-  merge(w, leaf);
+  if (run >= wanted)
+    leaf = brought_at(w, from);
+  else
+    leaf = gather_leaf(w, brought, (treadle_row_range){begin, begin + rows});
+  if (wanted > rows)
+    memset(w->back->buffers.leaf + rows * leaf.stride, 0,
+           (size_t)((wanted - rows) * leaf.stride) * sizeof(float));
+  leaf.rows = wanted;
+  TRY(multiply(w, &leaf));
+  merge(w, number);
 out:
   return status;
 }

@@ -75,14 +75,27 @@ static int64_t most_share(const treadle_back *back, int64_t rows) {
   return (units + back->context.ranks - 1) / back->context.ranks * SHARE_ROWS;
 }
 
+/* Of all heads' queries, keys and values together. */
+static int64_t most_share_of_heads(const treadle_back *back) {
+  const treadle_train_columns *w = &back->width;
+  return most_share(back, w->keys) + most_share(back, w->values - w->keys) +
+         most_share(back, w->qkv - w->values);
+}
+
+int64_t treadle_context_leaf_columns(const treadle_back *back) {
+  const treadle_train_columns *w = &back->width;
+  const int64_t hidden = back->transformer->hidden;
+  const int64_t in = hidden + treadle_larger(2 * most_share(back, w->inner), most_share_of_heads(back));
+  return treadle_larger(in, treadle_larger(w->inner, w->found) + most_share(back, hidden));
+}
+
 int64_t treadle_context_leaf_values(const treadle_back *back) {
   const treadle_train_columns *w = &back->width;
-  const int64_t hidden = back->transformer->hidden, qkv = w->qkv - w->values;
+  const int64_t hidden = back->transformer->hidden;
   if (back->context.ranks == 1) return 0;
   const int64_t out = most_share(back, hidden) * treadle_larger(w->inner, w->found);
-  const int64_t heads =
-      most_share(back, w->keys) + most_share(back, w->values - w->keys) + most_share(back, qkv);
-  return treadle_larger(out, treadle_larger(2 * most_share(back, w->inner), heads) * hidden);
+  return treadle_larger(out,
+                        treadle_larger(2 * most_share(back, w->inner), most_share_of_heads(back)) * hidden);
 }
 
 int64_t treadle_context_most_sums(const treadle_back *back) {

@@ -37,6 +37,8 @@ treadle_row_range treadle_context_own(const treadle_back *back);
 
 /* Columns that a row brings for the gradients of weights, at most. */
 int64_t treadle_context_columns(const treadle_back *back);
+/* And those of them that a rank needs of a leaf: what weights multiplied, and its shares of the others. */
+int64_t treadle_context_leaf_columns(const treadle_back *back);
 /* Values of a leaf's gradients of weights, and how many such sums wait at a time, at most; 0: ranks is 1. */
 int64_t treadle_context_leaf_values(const treadle_back *back);
 int64_t treadle_context_most_sums(const treadle_back *back);

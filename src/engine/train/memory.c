@@ -169,9 +169,7 @@ static void place_forward(treadle_trainer *t, memory *m) {
 static void place_context(treadle_back *back, memory *m) {
   treadle_train_buffers *b = &back->buffers;
   if (back->context.ranks == 1) return;
-  b->leaf = take(m, TREADLE_PRODUCT_LEAF * treadle_context_columns(back), sizeof(float));
-  b->all_dfound = take(m, back->context.rows * back->attended.found, sizeof(float));
-  b->all_dqkv = take(m, back->context.rows * back->attended.qkv, sizeof(float));
+  b->leaf = take(m, TREADLE_PRODUCT_LEAF * treadle_context_leaf_columns(back), sizeof(float));
 }
 
 /* `ties`: this rank has both halves of a tied gradient. */

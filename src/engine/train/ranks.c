@@ -68,7 +68,7 @@ treadle_train_room treadle_train_measure_room(const treadle_back *back, const tr
   room.pass.within = (uint64_t)treadle_larger((int64_t)room.pass.within, nodes * hidden);
   room.pass.within = (uint64_t)treadle_larger((int64_t)room.pass.within, d->heads * d->head_dim);
   room.pass.across = LINE;
-  room.logits = (uint64_t)(TREADLE_HEAD_ROWS * back->width.vocabulary);
+  room.logits = back->context.ranks > 1 ? 0 : (uint64_t)(TREADLE_HEAD_ROWS * back->width.vocabulary);
   room.pieces = PIECE;
   room.context = treadle_context_most_room(back);
   room.head = treadle_context_head_room(back);
