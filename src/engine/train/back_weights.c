@@ -194,7 +194,8 @@ treadle_status treadle_back_weights(const treadle_back *back, int32_t layer, con
     w.matrices[i + 1] = (treadle_context_matrix){terms[i].dy, terms[i].stride, terms[i].weight->row_count};
   }
   for (int i = 0; i <= count; i++) w.columns += w.matrices[i].columns;
-  w.leaves = treadle_back_tokens(w.tokens, &leaf) / leaf;
+  const int64_t padded = treadle_back_tokens(w.tokens, &leaf);
+  w.leaves = padded / leaf;
   w.leaf = leaf;
   w.straight = back->outer || w.leaves == 1;
   status = add_leaves(&w);
