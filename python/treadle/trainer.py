@@ -229,6 +229,7 @@ class TrainerOptions:
     offload_policy: bool = False  #: of fsdp2: shards lie in host memory
     companions: str | os.PathLike[str] | None = None  #: a folder whose tokenizer is saved with the weights
     forward_only: bool = False  #: no memory for gradients; with optimizer=False: of a reward model
+    ulysses_ranks: int = 0  #: this many data parallel ranks take the same rows and divide their tokens
 
     def _struct(self) -> typing.Any:
         companions = None if self.companions is None else _library.given("companions", self.companions)
@@ -273,6 +274,7 @@ class Trainer(_calls.Engine):
         offload_policy: bool = False,
         companions: str | os.PathLike[str] | None = None,
         forward_only: bool = False,
+        ulysses_ranks: int = 0,
     ) -> None:
         super().__init__(layout, group)
         options = TrainerOptions(
@@ -294,6 +296,7 @@ class Trainer(_calls.Engine):
             offload_policy=offload_policy,
             companions=companions,
             forward_only=forward_only,
+            ulysses_ranks=ulysses_ranks,
         )
         self._most_rows = most_rows
         self._make(

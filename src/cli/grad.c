@@ -121,7 +121,8 @@ static treadle_status run(grad_job *job, const treadle_arguments *a) {
                                      .threads = (int32_t)a->kernels.threads,
                                      .fast = a->kernels.exact == 1,
                                      .recompute = a->grad.recompute == 1,
-                                     .sequence_parallel = a->grad.sequence_parallel};
+                                     .sequence_parallel = a->grad.sequence_parallel,
+                                     .ulysses_ranks = (int32_t)a->grad.ulysses};
   const treadle_forward_options forward = {
       .struct_size = sizeof forward, .micro_batch_size = a->grad.micro_batch ? a->grad.micro_batch : 1};
   const treadle_loss_options nll = {.struct_size = sizeof nll, .name = "nll"};

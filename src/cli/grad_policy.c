@@ -45,7 +45,8 @@ static treadle_status run(policy_job *job, const treadle_arguments *a) {
                                      .threads = (int32_t)a->kernels.threads,
                                      .fast = a->kernels.exact == 1,
                                      .recompute = a->grad.recompute == 1,
-                                     .sequence_parallel = a->grad.sequence_parallel};
+                                     .sequence_parallel = a->grad.sequence_parallel,
+                                     .ulysses_ranks = (int32_t)a->grad.ulysses};
   treadle_session *session = &job->session;
   treadle_status status;
   TRY(treadle_session_start(session, "grad", 600));

@@ -137,6 +137,7 @@ static const option_row rows[] = {
   {"config", "CONFIG.yaml", "with --loss grpo: the configuration of the run that dumped the samples", TEXT, AT(grad.config), TREADLE_IN_GRAD, 0, 0, {0}, NULL, 0},
   {"mini-batch", "K", "with --loss grpo: the number of the mini batch in the file, from 0 (default: 0)", COUNT, AT(grad.mini_batch), TREADLE_IN_GRAD, 0, 0, {0}, NULL, 0},
   {"micro-batch-size", "M", "number of rows that go through the layers together (default: 1)", COUNT, AT(grad.micro_batch), TREADLE_IN_GRAD, 0, 1, {0}, NULL, 65536},
+  {"ulysses", "N", "N data parallel ranks take the same rows and divide their tokens (Ulysses); a layout with cp= does so by itself (default: 1)", COUNT, AT(grad.ulysses), TREADLE_IN_GRAD, 0, 1, {0}, NULL, 1024},
   {"sequence-parallel", "", "split the activations kept for backward among the tensor parallel ranks (Megatron's sequence parallelism)", FLAG, AT(grad.sequence_parallel), TREADLE_IN_GRAD, 0, 0, {0}, NULL, 0},
   {"recompute", "none|full", "full: save memory by computing each layer again in backward; none: keep its activations (default: none)",
    WORD, AT(grad.recompute), TREADLE_IN_GRAD, 0, 0, {"none", "full", NULL}, NULL, 0},

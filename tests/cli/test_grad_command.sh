@@ -38,6 +38,7 @@ refused() {
   grep -q -- "$words" "$folder/err" || { cat "$folder/err"; fail "no '$words' for: $*"; }
   [ ! -e "$folder/none" ] || fail "a file is left for: $*"
 }
+refused "has 1 data parallel rank, which Ulysses ranks, 2, do not divide" "$model" --file "$rows" --ulysses 2
 line() { printf '%s\n' "$1" >"$folder/rows.jsonl"; }
 line '{"ids": [1, 2, 3], "mask": [0, 1, 1]}
 {"ids": [1, 2, 300000], "mask": [0, 1, 1]}'

@@ -75,7 +75,7 @@ static treadle_status fill(treadle_generator *e, const treadle_generator_options
   treadle_pass_options pass = {.kernels = o->kernels ? o->kernels : "auto"};
   treadle_status status;
   TRY(check_options(o));
-  TRY(treadle_pass_check_layout(e->layout));
+  TRY(treadle_pass_check_layout(e->layout, false));
   TRY(treadle_transformer_create(e->layout->model, &e->transformer));
   if (e->transformer->head < 0)
     REFUSE("%s: a model with a score head has no logits to generate or to score texts with",

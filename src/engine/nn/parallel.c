@@ -210,3 +210,7 @@ const float *treadle_parallel_slot(const treadle_exchange *exchange, int64_t slo
   *rows_p = 0;
   return NULL;
 }
+
+int64_t treadle_parallel_columns_of(const treadle_exchange *exchange, int member) {
+  return exchange->all[member]->columns;
+}

@@ -16,8 +16,8 @@
 #ifndef TREADLE_NN_PARALLEL_H
 #define TREADLE_NN_PARALLEL_H
 
-#include "nn/leaf_tree.h"
 #include "group/board.h"
+#include "nn/leaf_tree.h"
 
 /* ---- Exchanges ---- */
 
@@ -69,6 +69,8 @@ treadle_status treadle_parallel_slots(treadle_exchange *exchange, const treadle_
                                       const char *what);
 /* Then: a slot, [rows, columns] of its rank, in place; NULL: no rank has it. Any thread. */
 const float *treadle_parallel_slot(const treadle_exchange *exchange, int64_t slot, int64_t *rows_p);
+/* And the columns of what member `member` of the set has brought. */
+int64_t treadle_parallel_columns_of(const treadle_exchange *exchange, int member);
 
 /* ---- Rings ---- */
 

@@ -169,6 +169,8 @@ treadle_status treadle_pass_create(const treadle_transformer *transformer, const
   p->options = *options;
   snprintf(p->kernels, sizeof p->kernels, "%s", options->kernels);
   p->options.kernels = p->kernels;
+  p->context.ranks = options->context_ranks ? options->context_ranks : 1;
+  p->context.index = options->context_index;
   p->row_ops = treadle_row_ops_for(options->kernels);
   TRY(treadle_team_create(options->threads, options->spin, &p->team));
   TRY(treadle_pass_find_weights(p));

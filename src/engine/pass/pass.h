@@ -29,6 +29,9 @@ typedef struct treadle_pass_options {
   int64_t most_positions; /* of a sequence */
   bool records;           /* the experts that tokens choose, in the blocks of the cache */
   bool layer_by_layer;    /* the window has one layer's weights at a time: bind makes no copies of them */
+  int32_t context_ranks;  /* context parallel ranks, which divide the rows of a step; 0: none */
+  int32_t context_index;  /* this one of them */
+  int64_t most_all_rows;  /* of a step, on all of them together */
 } treadle_pass_options;
 
 /* Rows of one sequence that follow each other: `rows` rows of the step, the first at `position`. Keys and values of token t lie in block
@@ -44,12 +47,14 @@ typedef struct treadle_pass_span {
 typedef struct treadle_pass_step {
   const int32_t *tokens; /* [rows] */
   int64_t rows;
-  const treadle_pass_span *stretches; /* together all rows, in order */
+  const treadle_pass_span
+      *stretches; /* together all rows, in order; of context parallel ranks, those of all ranks */
   int32_t stretch_count;
+  int64_t before; /* rows on the context parallel ranks before this one */
 } treadle_pass_step;
 
-/* Refuses layouts that the engine does not compute in, by name. */
-treadle_status treadle_pass_check_layout(const treadle_layout *layout);
+/* Refuses layouts that the engine does not compute in, by name; `divides_rows`: context parallel ones are taken. */
+treadle_status treadle_pass_check_layout(const treadle_layout *layout, bool divides_rows);
 /* Refuses a group that has not as many ranks as the layout; NULL: one rank. */
 treadle_status treadle_pass_check_ranks(const treadle_layout *layout, const treadle_group *group);
 /* How the making of an engine begins: all ranks make it, in one layout and with the options that this is a hash of. Collective. */

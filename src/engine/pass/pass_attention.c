@@ -25,6 +25,9 @@ typedef struct prepare {
   treadle_pass *pass;
   const treadle_pass_step *step;
   int32_t layer;
+  places at;           /* of what is stored */
+  const float *stored; /* rows whose keys and values go into the cache */
+  int64_t stored_columns;
 } prepare;
 
 static void prepare_row(const prepare *w, int64_t row, int64_t position) {
@@ -45,42 +48,62 @@ static void prepare_row(const prepare *w, int64_t row, int64_t position) {
   treadle_rope_apply(&p->rope, p->row_ops, k, d->head_dim, p->heads.kv_count, position);
 }
 
-/* Biases, norms, positions; then keys and values go into the cache. */
+/* Keys and values of rows [from, to) of a step go into the cache; the stretch that has them begins at row `first`. */
+static void store(const prepare *w, const treadle_pass_span *stretch, int64_t first, int64_t from,
+                  int64_t to) {
+  const treadle_pass *p = w->pass;
+  const float *wide = w->stored + from * w->stored_columns;
+  treadle_kv_blocks blocks = treadle_pass_blocks(p, w->layer, stretch);
+  treadle_kv_rows rows = {.keys = wide + w->at.k,
+                          .values = wide + w->at.v,
+                          .key_stride = w->stored_columns,
+                          .value_stride = w->stored_columns,
+                          .position = stretch->position + from - first,
+                          .count = to - from};
+  treadle_kv_write(&p->kv, &blocks, &rows);
+}
+
+/* Biases, norms, positions; then keys and values go into the cache, unless they are on their way to other ranks. */
 static void prepare_rows(void *context, int32_t index, int32_t count) {
   const prepare *w = context;
-  const treadle_pass *p = w->pass;
-  places at = places_of(p);
-  int64_t begin = w->step->rows * index / count, end = w->step->rows * (index + 1) / count, first = 0;
+  const int64_t before = w->step->before;
+  int64_t begin = before + w->step->rows * index / count,
+          end = before + w->step->rows * (index + 1) / count, first = 0;
   for (int32_t s = 0; s < w->step->stretch_count; first += w->step->stretches[s++].rows) {
     const treadle_pass_span *stretch = &w->step->stretches[s];
     int64_t from = begin > first ? begin : first;
     int64_t to = end < first + stretch->rows ? end : first + stretch->rows;
     if (from >= to) continue;
-    for (int64_t r = from; r < to; r++) prepare_row(w, r, stretch->position + r - first);
-    const float *wide = p->buffers.wide + from * p->buffers.wide_columns;
-    treadle_kv_blocks blocks = treadle_pass_blocks(p, w->layer, stretch);
-    treadle_kv_rows rows = {.keys = wide + at.k,
-                            .values = wide + at.v,
-                            .key_stride = p->buffers.wide_columns,
-                            .value_stride = p->buffers.wide_columns,
-                            .position = stretch->position + from - first,
-                            .count = to - from};
-    treadle_kv_write(&p->kv, &blocks, &rows);
+    for (int64_t r = from; r < to; r++) prepare_row(w, r - before, stretch->position + r - first);
+    if (w->pass->context.ranks == 1) store(w, stretch, first, from, to);
+  }
+}
+
+/* What came from all context parallel ranks. */
+static void store_rows(void *context, int32_t index, int32_t count) {
+  const prepare *w = context;
+  int64_t rows = treadle_context_all_rows(w->step), first = 0;
+  int64_t begin = rows * index / count, end = rows * (index + 1) / count;
+  for (int32_t s = 0; s < w->step->stretch_count; first += w->step->stretches[s++].rows) {
+    const treadle_pass_span *stretch = &w->step->stretches[s];
+    int64_t from = begin > first ? begin : first;
+    int64_t to = end < first + stretch->rows ? end : first + stretch->rows;
+    if (from < to) store(w, stretch, first, from, to);
   }
 }
 
 /* Stretches that go on from others' rows. */
-static void copy_tails(const treadle_pass *p, const treadle_pass_step *step, int32_t layer) {
-  places at = places_of(p);
-  for (int32_t s = 0; s < step->stretch_count; s++) {
-    const treadle_pass_span *stretch = &step->stretches[s];
+static void copy_tails(const prepare *w) {
+  const treadle_pass *p = w->pass;
+  for (int32_t s = 0; s < w->step->stretch_count; s++) {
+    const treadle_pass_span *stretch = &w->step->stretches[s];
     if (!stretch->tail_count) continue;
-    const float *wide = p->buffers.wide + stretch->tail_row * p->buffers.wide_columns;
-    treadle_kv_blocks blocks = treadle_pass_blocks(p, layer, stretch);
-    treadle_kv_rows rows = {.keys = wide + at.k,
-                            .values = wide + at.v,
-                            .key_stride = p->buffers.wide_columns,
-                            .value_stride = p->buffers.wide_columns,
+    const float *wide = w->stored + stretch->tail_row * w->stored_columns;
+    treadle_kv_blocks blocks = treadle_pass_blocks(p, w->layer, stretch);
+    treadle_kv_rows rows = {.keys = wide + w->at.k,
+                            .values = wide + w->at.v,
+                            .key_stride = w->stored_columns,
+                            .value_stride = w->stored_columns,
                             .position = stretch->position - stretch->tail_count,
                             .count = stretch->tail_count};
     treadle_kv_write(&p->kv, &blocks, &rows);
@@ -107,15 +130,25 @@ treadle_status treadle_pass_project(treadle_pass *pass, int32_t layer, int64_t r
 
 treadle_status treadle_pass_attend_rows(treadle_pass *pass, int32_t layer, const treadle_pass_step *step) {
   treadle_pass_buffers *b = &pass->buffers;
-  prepare w = {.pass = pass, .step = step, .layer = layer};
-  treadle_attention_view view = {.queries = b->wide,
-                                 .query_stride = b->wide_columns,
-                                 .out = b->middle,
-                                 .out_stride = b->middle_columns};
-  treadle_status status;
+  const bool divided = pass->context.ranks > 1;
+  const treadle_context_heads heads = treadle_context_heads_of(pass);
+  prepare w = {.pass = pass,
+               .step = step,
+               .layer = layer,
+               .at = {heads.keys, heads.values},
+               .stored = divided ? b->all_wide : b->wide,
+               .stored_columns = divided ? b->all_wide_columns : b->wide_columns};
+  treadle_attention_view view = {.queries = w.stored,
+                                 .query_stride = w.stored_columns,
+                                 .out = divided ? b->all_middle : b->middle,
+                                 .out_stride = divided ? b->all_middle_columns : b->middle_columns};
+  treadle_status status = TREADLE_OK;
   treadle_pass_share(pass, prepare_rows, &w, step->rows * b->wide_columns);
-  copy_tails(pass, step, layer);
+  if (divided) TRY(treadle_context_spread_heads(pass, step, b->wide, b->wide_columns, b->all_wide));
+  if (divided) treadle_team_run(pass->team, store_rows, &w);
+  copy_tails(&w);
   treadle_pass_attend(pass, layer, step, &view);
+  if (divided) TRY(treadle_context_collect_found(pass, step, b->all_middle, b->middle, b->middle_columns));
   TRY(treadle_pass_add_heads(pass, layer, step->rows));
 out:
   return status;

@@ -22,7 +22,7 @@ static const layout_rule rules[] = {
     {"megatron", "cp", "context parallelism", NULL},
 };
 
-treadle_status treadle_pass_check_layout(const treadle_layout *layout) {
+treadle_status treadle_pass_check_layout(const treadle_layout *layout, bool divides_rows) {
   treadle_arena arena = {0};
   treadle_settings settings;
   bool known = false, excepted = false;
@@ -33,7 +33,7 @@ treadle_status treadle_pass_check_layout(const treadle_layout *layout) {
   for (size_t i = 0; i < sizeof rules / sizeof *rules; i++) {
     if (strcmp(settings.type, rules[i].type) != 0) continue;
     known = true;
-    if (!rules[i].key) continue;
+    if (!rules[i].key || (divides_rows && strcmp(rules[i].key, "cp") == 0)) continue;
     TRY(treadle_settings_size(&settings, rules[i].key, 1, &size));
     if (rules[i].unless) TRY(treadle_settings_flag(&settings, rules[i].unless, &excepted));
     if (size == 1 || (rules[i].unless && excepted)) continue;

@@ -138,6 +138,12 @@ void treadle_pass_place(treadle_pass *p, void *at) {
   b->normed = take(&m, rows * d->hidden, sizeof(float));
   b->wide = take(&m, rows * b->wide_columns, sizeof(float));
   b->middle = take(&m, rows * b->middle_columns, sizeof(float));
+  if (p->context.ranks > 1) {
+    b->all_wide_columns = treadle_context_heads_of(p).columns;
+    b->all_middle_columns = p->attention.heads * d->value_dim;
+    b->all_wide = take(&m, p->options.most_all_rows * b->all_wide_columns, sizeof(float));
+    b->all_middle = take(&m, p->options.most_all_rows * b->all_middle_columns, sizeof(float));
+  }
   b->sum = take(&m, b->nodes * rows * d->hidden, sizeof(float));
   b->logits = d->head < 0 ? NULL : take(&m, p->options.most_logits * d->vocabulary, sizeof(float));
   b->packed = take(&m, (int64_t)b->packed_bytes, 1);

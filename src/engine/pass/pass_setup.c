@@ -23,8 +23,10 @@ out:
 static treadle_status set_attention(treadle_pass *p) {
   const treadle_transformer *d = p->transformer;
   bool latent = d->attention == TREADLE_ATTENTION_MLA;
+  const int64_t ranks = p->context.ranks;
   treadle_status status;
-  p->kv = (treadle_kv_shape){.heads = latent ? 1 : p->heads.kv_count,
+  TRY(treadle_context_check_heads(p));
+  p->kv = (treadle_kv_shape){.heads = latent ? 1 : p->heads.kv_count / ranks,
                              .key_dim = latent ? d->latent_dim + d->rope_dim : d->head_dim,
                              .value_dim = latent ? d->latent_dim : d->value_dim,
                              .block_tokens = p->options.block_tokens,
@@ -32,7 +34,7 @@ static treadle_status set_attention(treadle_pass *p) {
                              .shared = latent};
   p->attention = (treadle_attention_spec){
       .kv = p->kv,
-      .heads = p->heads.count,
+      .heads = p->heads.count / ranks,
       .scale = (float)((latent ? p->rope.softmax_factor : 1.0) / sqrt((double)d->head_dim))};
   p->attention_ops = treadle_attention_ops_for(p->options.kernels);
   TRY(treadle_kv_check(&p->kv));

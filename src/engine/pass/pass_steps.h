@@ -7,6 +7,7 @@
  *   pass_attention.c  attention with grouped heads
  *   pass_gather.c     q, k and v that lie on other ranks than their heads
  *   pass_latent.c     latent attention
+ *   pass_context.h    rows of a step divided among context parallel ranks
  *   pass_attend.c     what both have in common: rows of queries and the cache
  *   pass_sum.c        sums of leaves, of this rank and the others
  *   pass_mlp.c        the MLP
@@ -27,6 +28,7 @@
 #include "nn/router.h"
 #include "nn/rows.h"
 #include "pass/pass.h"
+#include "pass/pass_context.h"
 
 enum {
   TREADLE_PASS_TERMS = 3,   /* weights of one product */
@@ -51,16 +53,19 @@ typedef struct treadle_pass_buffers {
   float *normed;         /* [rows, hidden] */
   float *wide;           /* [rows, wide_columns]: q, k, v; gate, up */
   float *middle;         /* [rows, middle_columns]: what o or down multiplies */
+  float *all_wide;       /* [all rows, all_wide_columns]: q, k, v of this context parallel rank's heads */
+  float *all_middle;     /* [all rows, all_middle_columns]: what they have found */
   float *sum;            /* [nodes, rows, hidden]: sums of nodes */
   float *logits;         /* [wanted, vocabulary] */
   void *packed;          /* x as a kernel reads it */
   float *latent_queries; /* [rows, heads, latent + rope] */
   float *latent_found;   /* [rows, heads, latent] */
   char *scratch;         /* of attention, for each thread */
-  float
-      *slots; /* [rows, top, hidden]: results of experts; behind them [rows, top] for backward. With groups [rows, hidden] */
-  float *gathered;        /* [expert rows, hidden]: rows of one expert */
-  int64_t *places;        /* [rows * top]: slots of each expert together, ascending; with groups rows of the round */
+  float *
+      slots; /* [rows, top, hidden]: results of experts; behind them [rows, top] for backward. With groups [rows, hidden] */
+  float *gathered; /* [expert rows, hidden]: rows of one expert */
+  int64_t
+      *places; /* [rows * top]: slots of each expert together, ascending; with groups rows of the round */
   int64_t *expert_begin;  /* [experts + 1]: where the slots of an expert begin in places */
   int64_t held;           /* experts of a layer, at most */
   const float **brought;  /* [rows] with groups, of a round: x, then the numbers of its experts */
@@ -70,7 +75,7 @@ typedef struct treadle_pass_buffers {
   float *shared;          /* [rows, hidden]: of the shared expert */
   treadle_routed *routed; /* [rows, top] */
   treadle_gemm_segment *segments;
-  int64_t wide_columns, middle_columns, nodes, expert_nodes;
+  int64_t wide_columns, middle_columns, all_wide_columns, all_middle_columns, nodes, expert_nodes;
   int64_t scratch_bytes; /* of a thread */
   size_t packed_bytes, head_packed_bytes /* of a thread, within packed */, segment_room;
 } treadle_pass_buffers;
@@ -175,6 +180,7 @@ struct treadle_pass {
   char *cache;
   treadle_pass_buffers buffers;
   treadle_pass_ranks ranks;
+  treadle_pass_context context;
   size_t work_bytes, packed_weights_bytes;
   char kernels_used[96]; /* "amx, avx512": each that a product of this rank is done by */
   treadle_arena arena;

@@ -10,7 +10,8 @@
  *   back_mlp.h       a gated MLP backward
  *   back_experts.h   experts backward
  *   back_sum.h       sums over tokens
- *   sequence.h       rows of the residual stream, divided among tensor parallel ranks */
+ *   sequence.h       rows of the residual stream, divided among tensor parallel ranks
+ *   context.h        tokens of a micro batch, divided among context parallel ranks */
 #ifndef TREADLE_TRAIN_BACK_H
 #define TREADLE_TRAIN_BACK_H
 
@@ -20,11 +21,11 @@
 #include "pass/pass_steps.h"
 
 enum {
-  TREADLE_TOKEN_LEAF = 64,    /* tokens that norms and biases add up together */
-  TREADLE_PRODUCT_LEAF = 512, /* and at most this many that products do */
-  TREADLE_HEAD_LEAF = 128,    /* columns of the vocabulary */
-  TREADLE_HEAD_ROWS = 512,    /* tokens whose logits are there at once */
-  TREADLE_WEIGHT_ROWS = 256,  /* rows of a weight's gradient that are computed at once */
+  TREADLE_TOKEN_LEAF = TREADLE_CONTEXT_LEAF, /* tokens that norms and biases add up together */
+  TREADLE_PRODUCT_LEAF = 512,                /* and at most this many that products do */
+  TREADLE_HEAD_LEAF = 128,                   /* columns of the vocabulary */
+  TREADLE_HEAD_ROWS = 512,                   /* tokens whose logits are there at once */
+  TREADLE_WEIGHT_ROWS = 256,                 /* rows of a weight's gradient that are computed at once */
 };
 
 /* Columns that this rank has. Latent attention has one key beside the queries: the latent, which is also the value, and
@@ -76,9 +77,15 @@ typedef struct treadle_train_buffers {
   float *outer;          /* of back_outer.c, for each thread */
   int64_t outer_each;    /* values of a thread */
   char *scratch;         /* of attention, for each thread */
+  float *
+      apart; /* gradients that lie outside of the window: `tied`, then those of leaves of tokens (back_weights.c) */
   /* [rows of the head here, hidden]: the head's half of a tied gradient; NULL: it is not tied, or another rank has it */
   float *tied;
-  float *score; /* [hidden]: the weight of a score head in fp32; NULL: another head */
+  int64_t apart_leaves,
+      apart_each; /* of context parallel ranks: where those of leaves begin; values of one */
+  float *leaf;    /* [TREADLE_PRODUCT_LEAF, what a row brings]: a leaf of rows of several ranks */
+  float *head_x;  /* [TREADLE_HEAD_ROWS, hidden]: rows of all ranks before the last norm */
+  float *score;   /* [hidden]: the weight of a score head in fp32; NULL: another head */
   int32_t *tokens, *targets, *which;
   treadle_train_place *places; /* of a policy's tokens */
   treadle_pass_span *spans;
@@ -92,6 +99,14 @@ typedef struct treadle_score_head {
   treadle_weight bias, grad_bias;     /* [1] */
 } treadle_score_head;
 
+/* Context parallel ranks divide the tokens of a micro batch (context.h). ranks 1: this rank has all of its own. */
+typedef struct treadle_train_context {
+  int32_t ranks, index;
+  int64_t rows, now; /* of a micro batch, on all ranks: at most; of the one at hand */
+  treadle_layer_weights
+      *grads; /* [layers] the rows of each gradient that this rank adds up; NULL: ranks is 1 */
+} treadle_train_context;
+
 typedef struct treadle_back {
   treadle_pass *pass; /* has the weights, the threads, and the other ranks of the stage */
   const treadle_transformer *transformer;
@@ -100,13 +115,17 @@ typedef struct treadle_back {
   bool pairs;                     /* or those of back_paired.c */
   treadle_layer_weights *grads;   /* [layers] where the gradients of each weight lie in `window` */
   treadle_weight grad_embed, grad_final_norm, grad_head;
+  treadle_train_context context;
+  treadle_weight own_head, own_grad_head; /* the rows of the head whose logits are this rank's */
   treadle_score_head score;
   struct treadle_train_routers *routers;
   char *window; /* where gradients are added up: the window of gradients, or that of a unit of shards */
-  treadle_exchange *logits; /* of the stage; NULL: this rank has all columns */
-  treadle_train_columns width;
+  treadle_exchange *logits;    /* of the stage; NULL: this rank has all columns */
+  treadle_exchange *head_sums; /* the same, of sums over columns */
+  treadle_train_columns width,
+      attended; /* attended: of the heads that this context parallel rank compares */
   treadle_train_buffers buffers;
-  int64_t rows;                  /* of a micro batch, at most */
+  int64_t rows;                  /* of a micro batch, at most; of context parallel ranks, this one's */
   int64_t own_rows;              /* of these, at most, whose residual stream this rank keeps */
   int64_t key_leaves;            /* of the inner dimension: keys and values together with their queries */
   int64_t head_leaves;           /* of the vocabulary */

@@ -10,6 +10,7 @@
 #include "train/back_product.h"
 #include "train/back_score.h"
 #include "train/back_sum.h"
+#include "train/context.h"
 #include "train/gradients.h"
 #include "train/ranks.h"
 
@@ -34,7 +35,7 @@ static loss_rows rows_from(treadle_back *back, const treadle_train_step *batch, 
 static void back_loss(void *context, int32_t index, int32_t count) {
   const loss_rows *w = context;
   const treadle_back *back = w->back;
-  const treadle_weight *head = &back->pass->head;
+  const treadle_weight *head = &back->own_head;
   int64_t end = w->count * (index + 1) / count, vocabulary = back->transformer->vocabulary;
   for (int64_t i = w->count * index / count; i < end; i++) {
     int64_t target = w->batch->targets[w->first + i] - head->first_row;
@@ -63,7 +64,7 @@ static void find_entropies(void *context, int32_t index, int32_t count) {
 static void back_logprobs(void *context, int32_t index, int32_t count) {
   const loss_rows *w = context;
   const treadle_back *back = w->back;
-  const treadle_weight *head = &back->pass->head;
+  const treadle_weight *head = &back->own_head;
   int64_t end = w->count * (index + 1) / count, vocabulary = back->transformer->vocabulary;
   for (int64_t i = w->count * index / count; i < end; i++) {
     const int64_t target = w->batch->targets[w->first + i] - head->first_row;
@@ -155,10 +156,21 @@ static void take_loss(treadle_back *back, loss_rows *w) {
   }
 }
 
+treadle_status treadle_back_head_rows(const treadle_back *back, float **x_p, const int32_t **which_p,
+                                      int64_t rows) {
+  treadle_status status = TREADLE_OK;
+  if (back->context.ranks == 1) return TREADLE_OK;
+  TRY(treadle_context_take_rows(back, *x_p, *which_p, rows));
+  *x_p = back->buffers.head_x;
+  *which_p = NULL;
+out:
+  return status;
+}
+
 /* buffers.logits of the pass: whole rows, of rows which[i] of x. buffers.normed: what the head multiplies. */
 static treadle_status find_logits(treadle_back *back, float *x, const int32_t *which, int64_t rows) {
   treadle_pass *p = back->pass;
-  const treadle_weight *head = &p->head;
+  const treadle_weight *head = &back->own_head;
   const treadle_pass_buffers own = p->buffers;
   treadle_product product = {.x = own.normed,
                              .rows = rows,
@@ -174,6 +186,7 @@ static treadle_status find_logits(treadle_back *back, float *x, const int32_t *w
                                       .rows = rows,
                                       .columns = head->row_count};
   treadle_status status;
+  TRY(treadle_back_head_rows(back, &x, &which, rows));
   if (back->logits) {
     product.y = treadle_exchange_room(back->logits);
     product.y_stride = head->row_count;
@@ -189,7 +202,7 @@ out:
 
 /* This rank's leaves of the vocabulary. */
 static treadle_leaf_range leaves_of(const treadle_back *back) {
-  const treadle_weight *head = &back->pass->head;
+  const treadle_weight *head = &back->own_head;
   int64_t leaf = (head->rows + back->head_leaves - 1) / back->head_leaves;
   if (back->head_leaves > 1) leaf = TREADLE_HEAD_LEAF;
   return (treadle_leaf_range){(int32_t)(head->first_row / leaf),
@@ -204,11 +217,14 @@ static treadle_status back_logits(treadle_back *back, const treadle_back_term *h
                                       .count = 1,
                                       .leaves = leaves,
                                       .rows = rows,
-                                      .dx = treadle_train_room_of(back->pass, dnormed),
+                                      .dx = back->head_sums ? treadle_exchange_room(back->head_sums)
+                                                            : dnormed,
                                       .stride = back->transformer->hidden};
   treadle_status status;
   if (leaves.leaves) TRY(treadle_back_input(back, &inputs));
-  TRY(treadle_train_sum(back->pass, leaves, rows, dnormed));
+  if (back->head_sums)
+    TRY(treadle_parallel_sum(back->head_sums, leaves, rows, inputs.stride, dnormed,
+                             "gradients of the head's input"));
 out:
   return status;
 }
@@ -246,11 +262,11 @@ treadle_status treadle_back_head(treadle_back *back, const treadle_train_step *b
   if (batch->work->loss == TREADLE_LOSS_OWN) TRY(find_own_loss(back, batch, x));
   for (int64_t first = 0; first < batch->counted; first += TREADLE_HEAD_ROWS) {
     loss_rows w = rows_from(back, batch, first);
-    const treadle_back_term head = {&p->head, w.logits + p->head.first_row, vocabulary,
+    const treadle_back_term head = {&back->own_head, w.logits + back->own_head.first_row, vocabulary,
                                     back->head_leaves > 1 ? TREADLE_HEAD_LEAF : p->head.rows};
     const treadle_back_norm_rows norm = {.norm = &p->final_norm,
                                          .grad = &back->grad_final_norm,
-                                         .x = x,
+                                         .x = back->context.ranks > 1 ? own->head_x : x,
                                          .dy = own->dnormed,
                                          .dx = own->dx,
                                          .which = batch->which + first,
@@ -260,7 +276,7 @@ treadle_status treadle_back_head(treadle_back *back, const treadle_train_step *b
     take_rows(back, &w);
     treadle_team_run(back->pass->team, nll ? back_loss : back_logprobs, &w);
     TRY(treadle_back_take_rows(back, p->buffers.normed, hidden, hidden, w.count));
-    TRY(treadle_back_weight(back, &head, &back->grad_head, w.count));
+    TRY(treadle_back_weight(back, &head, &back->own_grad_head, w.count));
     TRY(back_logits(back, &head, w.count));
     TRY(treadle_back_norm(back, &norm));
   }
@@ -285,26 +301,50 @@ out:
 
 typedef struct embedding {
   treadle_back *back;
-  const treadle_pass_step *step;
+  const int32_t *tokens;  /* of all rows */
+  treadle_row_range rows; /* that are here */
 } embedding;
 
-/* Tokens in their order; each thread has some columns of all of them. */
+/* Rows [rows.first, rows.end) of the step, from `row` on as many as lie behind each other. */
+static const float *rows_at(const embedding *w, int64_t row, int64_t *run_p) {
+  if (w->back->context.ranks > 1) return treadle_context_row(w->back, w->rows, row, run_p);
+  *run_p = w->rows.end - row;
+  return w->back->buffers.dx + row * w->back->transformer->hidden;
+}
+
+/* Tokens in their order; each thread of each context parallel rank has some columns of all of them. */
 static void back_rows(void *context, int32_t index, int32_t count) {
   const embedding *w = context;
   treadle_back *back = w->back;
-  int64_t hidden = back->transformer->hidden, first = hidden * index / count,
-          end = hidden * (index + 1) / count;
-  for (int64_t r = 0; r < w->step->rows; r++) {
-    int64_t row = w->step->tokens[r] - back->grad_embed.first_row;
-    if (row < 0 || row >= back->grad_embed.row_count) continue;
-    back->pass->row_ops->add(treadle_back_grad(back, &back->grad_embed, row) + first,
-                             back->buffers.dx + r * hidden + first, TREADLE_FP32, end - first);
+  const int64_t hidden = back->transformer->hidden, parts = (int64_t)count * back->context.ranks,
+                part = (int64_t)back->context.index * count + index;
+  const int64_t first = hidden * part / parts, end = hidden * (part + 1) / parts;
+  for (int64_t r = w->rows.first, run; r < w->rows.end; r += run) {
+    const float *dx = rows_at(w, r, &run);
+    for (int64_t i = 0; i < run; i++, dx += hidden) {
+      int64_t row = w->tokens[r + i] - back->grad_embed.first_row;
+      if (row < 0 || row >= back->grad_embed.row_count) continue;
+      back->pass->row_ops->add(treadle_back_grad(back, &back->grad_embed, row) + first, dx + first,
+                               TREADLE_FP32, end - first);
+    }
   }
 }
 
-void treadle_back_embed(treadle_back *back, const treadle_pass_step *step) {
-  embedding w = {.back = back, .step = step};
-  treadle_team_run(back->pass->team, back_rows, &w);
+treadle_status treadle_back_embed(treadle_back *back, const treadle_pass_step *step) {
+  const int64_t hidden = back->transformer->hidden;
+  const bool divided = back->context.ranks > 1;
+  const int64_t rows = divided ? back->context.now : step->rows,
+                some = divided ? TREADLE_CONTEXT_ROWS : rows;
+  const treadle_context_matrix dx = {back->buffers.dx, hidden, hidden};
+  embedding w = {.back = back, .tokens = step->tokens - step->before};
+  treadle_status status = TREADLE_OK;
+  for (int64_t first = 0; first < rows; first += some) {
+    w.rows = (treadle_row_range){first, first + some < rows ? first + some : rows};
+    if (divided) TRY(treadle_context_bring(back, w.rows, &dx, 1, "rows for the embedding's gradient"));
+    treadle_team_run(back->pass->team, back_rows, &w);
+  }
+out:
+  return status;
 }
 
 void treadle_back_tie(treadle_back *back) {

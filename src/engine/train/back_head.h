@@ -19,7 +19,11 @@ typedef struct treadle_train_step {
 treadle_status treadle_back_head(treadle_back *back, const treadle_train_step *batch, float *x);
 /* The loss alone, from which there is no way backward. */
 treadle_status treadle_back_loss(treadle_back *back, const treadle_train_step *batch, float *x);
-void treadle_back_embed(treadle_back *back, const treadle_pass_step *step);
+/* Rows which[i] of x that the head takes. Of context parallel ranks, *x_p becomes these rows of all of them, and
+ * *which_p NULL. */
+treadle_status treadle_back_head_rows(const treadle_back *back, float **x_p, const int32_t **which_p,
+                                      int64_t rows);
+treadle_status treadle_back_embed(treadle_back *back, const treadle_pass_step *step);
 /* The two halves of a tied gradient become one, where this rank has both. */
 void treadle_back_tie(treadle_back *back);
 

@@ -22,16 +22,18 @@ typedef struct attention {
   const treadle_back *back;
   const treadle_pass_step *step;
   const treadle_train_activations *kept;
+  const float *dfound; /* of this rank's heads, all rows */
+  float *dqkv;
 } attention;
 
 /* buffers.dqkv, from buffers.dmiddle. */
 static void back_attend(const attention *w) {
   const treadle_back *back = w->back;
   const treadle_transformer *d = back->transformer;
-  const treadle_train_columns *at = &back->width;
+  const treadle_train_columns *at = &back->attended;
   const treadle_head_span *heads = &back->pass->heads;
   const float *qkv = w->kept->qkv;
-  float *dqkv = back->buffers.dqkv;
+  float *dqkv = w->dqkv;
   const int64_t group = heads->count / heads->kv_count;
   const treadle_back_attention all = {.first = {.queries_per_head = group,
                                                 .key_dim = d->head_dim,
@@ -45,7 +47,7 @@ static void back_attend(const attention *w) {
                                                 .k_stride = at->qkv,
                                                 .v_stride = at->qkv,
                                                 .out = w->kept->found,
-                                                .dout = back->buffers.dmiddle,
+                                                .dout = w->dfound,
                                                 .out_stride = at->found,
                                                 .dout_stride = at->found,
                                                 .dq = dqkv,
@@ -54,7 +56,7 @@ static void back_attend(const attention *w) {
                                                 .dq_stride = at->qkv,
                                                 .dk_stride = at->qkv,
                                                 .dv_stride = at->qkv},
-                                      .heads = heads->kv_count,
+                                      .heads = back->pass->kv.heads,
                                       .q_step = group * d->head_dim,
                                       .k_step = d->head_dim,
                                       .v_step = d->value_dim,
@@ -68,19 +70,37 @@ static void back_rope(void *context, int32_t index, int32_t count) {
   const attention *w = context;
   const treadle_back *back = w->back;
   const treadle_pass *p = back->pass;
-  int64_t begin = w->step->rows * index / count, end = w->step->rows * (index + 1) / count, first = 0;
+  const int64_t before = w->step->before, rows = w->step->rows;
+  int64_t begin = before + rows * index / count, end = before + rows * (index + 1) / count, first = 0;
   int64_t dim = back->transformer->head_dim;
   for (int32_t s = 0; s < w->step->stretch_count; first += w->step->stretches[s++].rows)
     for (int64_t r = 0; r < w->step->stretches[s].rows; r++) {
       if (first + r < begin || first + r >= end) continue;
-      float *row = back->buffers.dqkv + (first + r) * back->width.qkv;
+      float *row = back->buffers.dqkv + (first + r - before) * back->width.qkv;
       const int64_t position = w->step->stretches[s].position + r;
       treadle_rope_undo(&p->rope, p->row_ops, row, dim, p->heads.count, position);
       treadle_rope_undo(&p->rope, p->row_ops, row + back->width.keys, dim, p->heads.kv_count, position);
     }
 }
 
-/* From what follows attention to q, k and v as they were multiplied. */
+/* From what follows attention to q, k and v as they were compared. Of context parallel ranks, gradients of all rows lie
+ * where the pass has all rows if nothing is kept, as nobody needs them there now. */
+static treadle_status back_compared(const treadle_back *back, attention *w) {
+  const treadle_train_buffers *own = &back->buffers;
+  const treadle_pass *p = back->pass;
+  const bool divided = back->context.ranks > 1;
+  float *dfound = divided ? p->buffers.all_middle : own->dmiddle;
+  treadle_status status = TREADLE_OK;
+  w->dfound = dfound;
+  w->dqkv = divided ? p->buffers.all_wide : own->dqkv;
+  if (divided) TRY(treadle_context_spread_found(p, w->step, own->dmiddle, back->width.found, dfound));
+  back_attend(w);
+  if (divided) TRY(treadle_context_collect_heads(p, w->step, w->dqkv, own->dqkv, back->width.qkv));
+out:
+  return status;
+}
+
+/* Then to q, k and v as they were multiplied. */
 static treadle_status back_prepare(const treadle_back *back, int32_t layer, attention *w) {
   const treadle_weight *weight = back->pass->layers[layer].weight, *grad = back->grads[layer].weight;
   const treadle_head_span *heads = &back->pass->heads;
@@ -105,13 +125,13 @@ static treadle_status back_prepare(const treadle_back *back, int32_t layer, atte
   k.heads = heads->kv_count;
   k.first = heads->kv_first;
   k.all = back->transformer->kv_heads;
-  back_attend(w);
+  TRY(back_compared(back, w));
   if (back->transformer->layer[layer].rotates) treadle_team_run(back->pass->team, back_rope, w);
   if (treadle_is_there(q.norm)) TRY(treadle_back_norm_heads(back, &q));
   if (treadle_is_there(k.norm)) TRY(treadle_back_norm_heads(back, &k));
-  treadle_back_bias(back, &grad[TREADLE_ROLE_Q_BIAS], dqkv, stride, rows);
-  treadle_back_bias(back, &grad[TREADLE_ROLE_K_BIAS], dqkv + back->width.keys, stride, rows);
-  treadle_back_bias(back, &grad[TREADLE_ROLE_V_BIAS], dqkv + back->width.values, stride, rows);
+  TRY(treadle_back_bias(back, &grad[TREADLE_ROLE_Q_BIAS], dqkv, stride, rows));
+  TRY(treadle_back_bias(back, &grad[TREADLE_ROLE_K_BIAS], dqkv + back->width.keys, stride, rows));
+  TRY(treadle_back_bias(back, &grad[TREADLE_ROLE_V_BIAS], dqkv + back->width.values, stride, rows));
 out:
   return status;
 }
@@ -129,16 +149,20 @@ static treadle_status back_attention(const treadle_back *back, int32_t layer, co
       {&weight[TREADLE_ROLE_Q], own->dqkv, qkv, d->heads * d->head_dim / leaves},
       {&weight[TREADLE_ROLE_K], own->dqkv + back->width.keys, qkv, keys},
       {&weight[TREADLE_ROLE_V], own->dqkv + back->width.values, qkv, values}};
-  const treadle_role roles[] = {TREADLE_ROLE_Q, TREADLE_ROLE_K, TREADLE_ROLE_V};
+  const treadle_role roles[] = {TREADLE_ROLE_Q, TREADLE_ROLE_K, TREADLE_ROLE_V, TREADLE_ROLE_O};
+  const treadle_back_rows normed = {own->normed, hidden, hidden, rows};
+  treadle_back_rows found = {kept->found, back->width.found, back->width.found, rows};
   attention w = {.back = back, .step = step, .kept = kept};
   treadle_status status;
-  TRY(treadle_back_take_rows(back, kept->found, back->width.found, back->width.found, rows));
-  TRY(treadle_back_weight(back, &o, &grad[TREADLE_ROLE_O], rows));
-  treadle_back_bias(back, &grad[TREADLE_ROLE_O_BIAS], own->dx, hidden, rows);
+  if (back->context.ranks > 1) {
+    TRY(treadle_context_collect_found(back->pass, step, kept->found, own->middle, back->width.found));
+    found.x = own->middle;
+  }
+  TRY(treadle_back_weights(back, layer, &found, &o, &roles[3], 1));
+  TRY(treadle_back_bias(back, &grad[TREADLE_ROLE_O_BIAS], own->dx, hidden, rows));
   TRY(treadle_back_through(back, &o, rows, own->dmiddle, back->width.found));
   TRY(back_prepare(back, layer, &w));
-  TRY(treadle_back_take_rows(back, own->normed, hidden, hidden, rows));
-  for (int i = 0; i < 3; i++) TRY(treadle_back_weight(back, &all[i], &grad[roles[i]], rows));
+  TRY(treadle_back_weights(back, layer, &normed, all, roles, 3));
   TRY(treadle_back_normed(back, all, 3, leaves_of(heads->kv_first, heads->kv_count, d->kv_heads, leaves),
                           back->pass->ranks.speaks[layer].attention, rows));
 out:

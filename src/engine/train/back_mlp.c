@@ -33,9 +33,26 @@ static void back_activation(void *context, int32_t index, int32_t count) {
   }
 }
 
-static void back_bias(const treadle_back *back, const treadle_weight *grad, const float *dy, int64_t stride,
-                      int64_t rows) {
-  if (grad) treadle_back_bias(back, grad, dy, stride, rows);
+static treadle_status back_bias(const treadle_back *back, const treadle_weight *grad, const float *dy,
+                                int64_t stride, int64_t rows) {
+  return grad ? treadle_back_bias(back, grad, dy, stride, rows) : TREADLE_OK;
+}
+
+/* Weights that multiplied the same rows. Those of experts, and of a shared one, have all tokens on one rank. */
+static treadle_status back_weights(const treadle_back *back, const treadle_back_gated *mlp,
+                                   const treadle_back_rows *x, const treadle_back_term *terms,
+                                   const treadle_role *roles, int count) {
+  treadle_status status;
+  if (mlp->of_layer) return treadle_back_weights(back, mlp->layer, x, terms, roles, count);
+  TRY(treadle_back_take_rows(back, x->x, x->stride, x->columns, x->rows));
+  for (int i = 0; i < count; i++)
+    TRY(treadle_back_weight(back, &terms[i],
+                            roles[i] == TREADLE_ROLE_GATE ? mlp->gate
+                            : roles[i] == TREADLE_ROLE_UP ? mlp->up
+                                                          : mlp->down,
+                            x->rows));
+out:
+  return status;
 }
 
 treadle_status treadle_back_gate_up(const treadle_back *back, const treadle_back_gated *mlp, int64_t rows,
@@ -44,19 +61,19 @@ treadle_status treadle_back_gate_up(const treadle_back *back, const treadle_back
   const int64_t hidden = back->transformer->hidden, inner = w->down->column_count,
                 share = mlp->all / w->leaves;
   const treadle_back_term down = {w->down, mlp->dy, hidden, hidden};
+  const treadle_role roles[] = {TREADLE_ROLE_GATE, TREADLE_ROLE_UP, TREADLE_ROLE_DOWN};
+  const treadle_back_rows middle = {back->buffers.middle, inner, inner, rows},
+                          normed = {mlp->x, hidden, hidden, rows};
   activation a = {.back = back, .gate_up = mlp->gate_up, .rows = rows, .inner = inner};
   treadle_status status;
   both_p[0] = (treadle_back_term){w->gate, mlp->gate_up, 2 * inner, share};
   both_p[1] = (treadle_back_term){w->up, mlp->gate_up + inner, 2 * inner, share};
   treadle_pass_share(back->pass, back_activation, &a, rows * inner);
-  TRY(treadle_back_take_rows(back, back->buffers.middle, inner, inner, rows));
-  TRY(treadle_back_weight(back, &down, mlp->down, rows));
-  back_bias(back, mlp->down_bias, mlp->dy, hidden, rows);
-  TRY(treadle_back_take_rows(back, mlp->x, hidden, hidden, rows));
-  TRY(treadle_back_weight(back, &both_p[0], mlp->gate, rows));
-  TRY(treadle_back_weight(back, &both_p[1], mlp->up, rows));
-  back_bias(back, mlp->gate_bias, both_p[0].dy, 2 * inner, rows);
-  back_bias(back, mlp->up_bias, both_p[1].dy, 2 * inner, rows);
+  TRY(back_weights(back, mlp, &middle, &down, &roles[2], 1));
+  TRY(back_bias(back, mlp->down_bias, mlp->dy, hidden, rows));
+  TRY(back_weights(back, mlp, &normed, both_p, roles, 2));
+  TRY(back_bias(back, mlp->gate_bias, both_p[0].dy, 2 * inner, rows));
+  TRY(back_bias(back, mlp->up_bias, both_p[1].dy, 2 * inner, rows));
 out:
   return status;
 }
@@ -65,6 +82,8 @@ treadle_status treadle_back_mlp(const treadle_back *back, int32_t layer, int64_t
                                 const treadle_train_activations *kept) {
   const treadle_weight *weight = back->pass->layers[layer].weight, *grad = back->grads[layer].weight;
   const treadle_back_gated mlp = {.weights = treadle_pass_mlp_of(back->pass, layer),
+                                  .of_layer = true,
+                                  .layer = layer,
                                   .gate = &grad[TREADLE_ROLE_GATE],
                                   .up = &grad[TREADLE_ROLE_UP],
                                   .down = &grad[TREADLE_ROLE_DOWN],

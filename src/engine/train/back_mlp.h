@@ -8,6 +8,8 @@
 /* An MLP, and where its gradients go. */
 typedef struct treadle_back_gated {
   treadle_gated weights;
+  bool of_layer; /* it is that of layer `layer`: context parallel ranks may divide the tokens */
+  int32_t layer;
   const treadle_weight *gate, *up, *down;                /* gradients */
   const treadle_weight *gate_bias, *up_bias, *down_bias; /* the same; NULL: there is no bias */
   int64_t all;                                           /* columns of down on all ranks */

@@ -20,7 +20,7 @@ enum { TURN_ROWS = 16, TURN_COLUMNS = 64 }; /* a column is a row of what is turn
 float *treadle_back_grad(const treadle_back *back, const treadle_weight *grad, int64_t row) {
   for (int32_t s = 0; s < grad->segment_count; s++) {
     const treadle_segment *segment = &grad->segments[s];
-    char *base = segment->copy ? (char *)back->buffers.tied : back->window;
+    char *base = segment->copy ? (char *)back->buffers.apart : back->window;
     if (row < segment->rows) return (float *)(void *)(base + segment->at) + row * segment->stride;
     row -= segment->rows;
   }

@@ -23,6 +23,19 @@ typedef struct treadle_back_inputs {
   int64_t stride;
 } treadle_back_inputs;
 
+/* What weights multiplied: x [rows, columns]. */
+typedef struct treadle_back_rows {
+  const float *x;
+  int64_t stride, columns, rows;
+} treadle_back_rows;
+
+/* ---- back_weights.c ---- */
+
+/* The gradients of weights of a layer that multiplied these rows: grad += dy^T x, over the tokens of all context
+ * parallel ranks. */
+treadle_status treadle_back_weights(const treadle_back *back, int32_t layer, const treadle_back_rows *x,
+                                    const treadle_back_term *terms, const treadle_role *roles, int count);
+
 /* ---- back_product.c ---- */
 
 treadle_status treadle_back_input(const treadle_back *back, const treadle_back_inputs *inputs);

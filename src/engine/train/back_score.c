@@ -57,15 +57,18 @@ static double take_weights(const treadle_back *back) {
 }
 
 /* Values of some tokens, and what the loss says of them. The pass's buffers.normed: what the head multiplies. */
-static void find(score_rows *w, float *x) {
+static treadle_status find(score_rows *w, float *x) {
   treadle_back *back = w->back;
   treadle_pass *p = back->pass;
   treadle_train_work *work = w->batch->work;
   float *const own = p->buffers.x;
   const int64_t left = w->batch->counted - w->first;
+  const int32_t *which = w->batch->which + w->first;
+  treadle_status status = TREADLE_OK;
   w->count = left < TREADLE_HEAD_ROWS ? left : TREADLE_HEAD_ROWS;
+  TRY(treadle_back_head_rows(back, &x, &which, w->count));
   p->buffers.x = x;
-  treadle_pass_norm(p, &p->final_norm, w->batch->which + w->first, w->count);
+  treadle_pass_norm(p, &p->final_norm, which, w->count);
   p->buffers.x = own;
   treadle_team_run(p->team, find_values, w);
   for (int64_t i = 0; i < w->count; i++) {
@@ -78,12 +81,16 @@ static void find(score_rows *w, float *x) {
     back->by_value[i] =
         work->loss == TREADLE_LOSS_VALUE ? (float)treadle_train_value_slope(work, place) : 0;
   }
+out:
+  return status;
 }
 
 treadle_status treadle_back_scores(treadle_back *back, const treadle_train_step *batch, float *x) {
   score_rows w = {.back = back, .batch = batch, .bias = take_weights(back)};
-  for (; w.first < batch->counted; w.first += TREADLE_HEAD_ROWS) find(&w, x);
-  return TREADLE_OK;
+  treadle_status status = TREADLE_OK;
+  for (; w.first < batch->counted; w.first += TREADLE_HEAD_ROWS) TRY(find(&w, x));
+out:
+  return status;
 }
 
 /* ---- Backward ---- */
@@ -104,10 +111,10 @@ treadle_status treadle_back_score(treadle_back *back, const treadle_train_step *
   treadle_status status = TREADLE_OK;
   memset(own->dx, 0, (size_t)(batch->step.rows * back->transformer->hidden) * sizeof(float));
   for (; w.first < batch->counted; w.first += TREADLE_HEAD_ROWS) {
-    find(&w, x);
+    TRY(find(&w, x));
     const treadle_back_norm_rows norm = {.norm = &p->final_norm,
                                          .grad = &back->grad_final_norm,
-                                         .x = x,
+                                         .x = back->context.ranks > 1 ? own->head_x : x,
                                          .dy = own->dnormed,
                                          .dx = own->dx,
                                          .which = batch->which + w.first,
@@ -115,7 +122,7 @@ treadle_status treadle_back_score(treadle_back *back, const treadle_train_step *
                                          .rows = w.count};
     treadle_team_run(p->team, back_values, &w);
     treadle_back_weighted(back, &back->score.grad_weight, p->buffers.normed, back->by_value, w.count);
-    treadle_back_bias(back, &back->score.grad_bias, back->by_value, 1, w.count);
+    treadle_back_bias_of_all(back, &back->score.grad_bias, back->by_value, w.count);
     TRY(treadle_back_norm(back, &norm));
   }
 out:

@@ -2,6 +2,7 @@
  * the other onto the gradient. A leaf is one thread's. */
 #include "train/back_sum.h"
 #include "train/back_product.h"
+#include "train/context.h"
 #include "train/sequence.h"
 
 #include "base/dtype.h"
@@ -31,23 +32,65 @@ static void add_leaves(void *context, int32_t index, int32_t count) {
   }
 }
 
+static int64_t leaves_of(int64_t rows) { return (rows + TREADLE_TOKEN_LEAF - 1) / TREADLE_TOKEN_LEAF; }
+
 /* A vector is a matrix of one column: its rows lie one behind the other in each segment. */
+static void add_part(const treadle_back *back, const treadle_weight *grad, const float *part) {
+  for (int32_t s = 0; s < grad->segment_count; part += grad->segments[s++].rows)
+    back->pass->row_ops->add((float *)(void *)(back->window + grad->segments[s].at), part, TREADLE_FP32,
+                             grad->segments[s].rows);
+}
+
+/* Leaves of rows that are all here: of context parallel ranks the first adds them. */
 static void add_parts(const leaves *w, const treadle_weight *grad) {
-  int64_t all = (w->rows + TREADLE_TOKEN_LEAF - 1) / TREADLE_TOKEN_LEAF;
-  for (int64_t leaf = 0; leaf < all; leaf++) {
-    const float *part = w->back->buffers.parts + leaf * w->columns;
-    for (int32_t s = 0; s < grad->segment_count; part += grad->segments[s++].rows)
-      w->back->pass->row_ops->add((float *)(void *)(w->back->window + grad->segments[s].at), part,
-                                  TREADLE_FP32, grad->segments[s].rows);
+  for (int64_t leaf = 0; leaf < leaves_of(w->rows) && treadle_context_is_first(w->back); leaf++)
+    add_part(w->back, grad, w->back->buffers.parts + leaf * w->columns);
+}
+
+/* Leaves of all context parallel ranks, in order. */
+static treadle_status each_part(const leaves *w, void (*look)(void *context, const float *part),
+                                void *context) {
+  const treadle_pass_context *c = &w->back->pass->context;
+  const int64_t own = leaves_of(w->rows);
+  const treadle_exchange_part mine = {
+      .of = c->ranks, .first = c->index, .end = c->index + 1, .rows = own, .columns = w->columns};
+  int64_t count;
+  treadle_status status;
+  memcpy(treadle_exchange_room(c->exchange), w->back->buffers.parts,
+         (size_t)(own * w->columns) * sizeof(float));
+  TRY(treadle_parallel_slots(c->exchange, &mine, "sums over tokens"));
+  for (int32_t m = 0; m < c->ranks; m++) {
+    const float *part = treadle_parallel_slot(c->exchange, m, &count);
+    for (; count > 0; count--, part += w->columns) look(context, part);
   }
+out:
+  return status;
+}
+
+typedef struct onto {
+  const treadle_back *back;
+  const treadle_weight *grad;
+} onto;
+
+static void add_onto(void *context, const float *part) {
+  const onto *w = context;
+  if (treadle_context_is_first(w->back)) add_part(w->back, w->grad, part);
+}
+
+/* The same of own rows. */
+static treadle_status add_own_parts(const leaves *w, const treadle_weight *grad) {
+  onto o = {w->back, grad};
+  if (w->back->context.ranks > 1) return each_part(w, add_onto, &o);
+  add_parts(w, grad);
+  return TREADLE_OK;
 }
 
 static void add_bias(const leaves *w, int64_t row, float *part) {
   w->back->ops->add(part, (const float *)w->context + row * w->stride, w->columns);
 }
 
-void treadle_back_bias(const treadle_back *back, const treadle_weight *grad, const float *dy,
-                       int64_t stride, int64_t rows) {
+treadle_status treadle_back_bias(const treadle_back *back, const treadle_weight *grad, const float *dy,
+                                 int64_t stride, int64_t rows) {
   leaves w = {.back = back,
               .rows = rows,
               .columns = grad->row_count,
@@ -55,7 +98,21 @@ void treadle_back_bias(const treadle_back *back, const treadle_weight *grad, con
               .context = dy,
               .stride = stride,
               .own = {0, rows}};
-  if (!grad->segment_count || !rows) return;
+  if (!grad->segment_count) return TREADLE_OK;
+  treadle_team_run(back->pass->team, add_leaves, &w);
+  return add_own_parts(&w, grad);
+}
+
+void treadle_back_bias_of_all(const treadle_back *back, const treadle_weight *grad, const float *dy,
+                              int64_t rows) {
+  leaves w = {.back = back,
+              .rows = rows,
+              .columns = grad->row_count,
+              .add = add_bias,
+              .context = dy,
+              .stride = grad->row_count,
+              .own = {0, rows}};
+  if (!grad->segment_count) return;
   treadle_team_run(back->pass->team, add_leaves, &w);
   add_parts(&w, grad);
 }
@@ -79,7 +136,7 @@ void treadle_back_weighted(const treadle_back *back, const treadle_weight *grad,
               .context = &context,
               .own = {0, rows}};
   treadle_team_run(back->pass->team, add_leaves, &w);
-  for (int64_t leaf = 0; leaf < (rows + TREADLE_TOKEN_LEAF - 1) / TREADLE_TOKEN_LEAF; leaf++)
+  for (int64_t leaf = 0; leaf < leaves_of(rows) && treadle_context_is_first(back); leaf++)
     back->pass->row_ops->add(treadle_back_grad(back, grad, 0), back->buffers.parts + leaf * w.columns,
                              TREADLE_FP32, w.columns);
 }
@@ -87,7 +144,8 @@ void treadle_back_weighted(const treadle_back *back, const treadle_weight *grad,
 static void add_norm(const leaves *w, int64_t row, float *part) {
   const treadle_back_norm_rows *n = w->context;
   int64_t hidden = w->columns, at = n->which ? n->which[row] : row;
-  const treadle_normed_row of = {.x = n->x + (n->which ? at : at - w->own.begin) * hidden,
+  const int64_t place = !n->which ? at - w->own.begin : w->back->context.ranks > 1 ? row : at;
+  const treadle_normed_row of = {.x = n->x + place * hidden,
                                  .weight = treadle_pass_at(w->back->pass, &n->norm->segments[0]),
                                  .dtype = n->norm->dtype,
                                  .count = hidden,
@@ -102,9 +160,14 @@ static void spread_rows(void *context, int32_t index, int32_t count) {
   const leaves *w = context;
   const treadle_back_norm_rows *n = w->context;
   const int64_t hidden = w->columns, first = hidden * index / count, end = hidden * (index + 1) / count;
-  for (int64_t row = 0; row < w->rows; row++)
-    w->back->pass->row_ops->add(n->dx + n->which[row] * hidden + first, n->apart + row * hidden + first,
-                                TREADLE_FP32, end - first);
+  const bool all = w->back->context.ranks == 1;
+  const treadle_row_range own = treadle_context_own(w->back);
+  for (int64_t row = 0; row < w->rows; row++) {
+    const int64_t to = all ? n->which[row] : n->which[row] - own.first;
+    if (all || (to >= 0 && to < own.end - own.first))
+      w->back->pass->row_ops->add(n->dx + to * hidden + first, n->apart + row * hidden + first,
+                                  TREADLE_FP32, end - first);
+  }
 }
 
 treadle_status treadle_back_norm(const treadle_back *back, const treadle_back_norm_rows *rows) {
@@ -120,7 +183,10 @@ treadle_status treadle_back_norm(const treadle_back *back, const treadle_back_no
     TRY(treadle_train_gather_rows(back, rows->dx + w.own.begin * hidden, rows->rows, rows->dx,
                                   "gradients of the residual stream"));
   }
-  add_parts(&w, rows->grad);
+  if (rows->which)
+    add_parts(&w, rows->grad);
+  else
+    TRY(add_own_parts(&w, rows->grad));
 out:
   return status;
 }
@@ -142,12 +208,24 @@ static void add_heads(const leaves *w, int64_t row, float *part) {
   }
 }
 
+typedef struct head_sums {
+  const leaves *of;
+  float *sums;
+} head_sums;
+
+static void add_heads_part(void *context, const float *part) {
+  const head_sums *w = context;
+  w->of->back->pass->row_ops->add(w->sums, part, TREADLE_FP32, w->of->columns);
+}
+
 /* Of this rank's heads, [heads, dim]: the sums of their leaves. */
-static void sum_heads(const leaves *w, float *sums) {
-  int64_t all = (w->rows + TREADLE_TOKEN_LEAF - 1) / TREADLE_TOKEN_LEAF;
+static treadle_status sum_heads(const leaves *w, float *sums) {
+  head_sums all = {w, sums};
   memset(sums, 0, (size_t)w->columns * sizeof *sums);
-  for (int64_t leaf = 0; leaf < all; leaf++)
-    w->back->pass->row_ops->add(sums, w->back->buffers.parts + leaf * w->columns, TREADLE_FP32, w->columns);
+  if (w->back->context.ranks > 1) return each_part(w, add_heads_part, &all);
+  for (int64_t leaf = 0; leaf < leaves_of(w->rows); leaf++)
+    add_heads_part(&all, w->back->buffers.parts + leaf * w->columns);
+  return TREADLE_OK;
 }
 
 treadle_status treadle_back_norm_heads(const treadle_back *back, const treadle_back_heads *heads) {
@@ -168,14 +246,14 @@ treadle_status treadle_back_norm_heads(const treadle_back *back, const treadle_b
   int64_t rows;
   treadle_status status = TREADLE_OK;
   treadle_team_run(back->pass->team, add_leaves, &w);
-  sum_heads(&w, sums);
+  TRY(sum_heads(&w, sums));
   if (within) TRY(treadle_parallel_slots(within, &part, "gradients of norms of heads"));
   memset(total, 0, (size_t)heads->dim * sizeof *total);
   for (int64_t h = 0; h < heads->all; h++) {
     const float *head = within ? treadle_parallel_slot(within, h, &rows) : sums + h * heads->dim;
     back->pass->row_ops->add(total, head, TREADLE_FP32, heads->dim);
   }
-  for (int32_t s = 0; s < heads->grad->segment_count; s++) {
+  for (int32_t s = 0; s < heads->grad->segment_count && treadle_context_is_first(back); s++) {
     const treadle_segment *segment = &heads->grad->segments[s];
     back->pass->row_ops->add((float *)(void *)(back->window + segment->at), total + segment->first,
                              TREADLE_FP32, segment->rows);

@@ -4,9 +4,12 @@
 
 #include "train/back.h"
 
-/* grad [columns] += the sum of rows of dy. */
-void treadle_back_bias(const treadle_back *back, const treadle_weight *grad, const float *dy,
-                       int64_t stride, int64_t rows);
+/* grad [columns] += the sum of rows of dy, own rows; and of rows that all context parallel ranks have, dy
+ * [rows, columns]. */
+treadle_status treadle_back_bias(const treadle_back *back, const treadle_weight *grad, const float *dy,
+                                 int64_t stride, int64_t rows);
+void treadle_back_bias_of_all(const treadle_back *back, const treadle_weight *grad, const float *dy,
+                              int64_t rows);
 
 /* grad [1, hidden] += the sum of rows of x [rows, hidden], each times its number of `by` [rows]. */
 void treadle_back_weighted(const treadle_back *back, const treadle_weight *grad, const float *x,
@@ -18,7 +21,8 @@ typedef struct treadle_back_norm_rows {
   const treadle_weight *norm, *grad;
   const float *x, *dy;
   float *dx;
-  const int32_t *which; /* NULL: x has this rank's own rows, dx all of them; else x has all */
+  const int32_t *which; /* NULL: x has this rank's own rows, dx all of them; else x has all, or, of context
+                           parallel ranks, rows that are chosen already */
   float *apart;         /* of which: room for [rows, hidden] */
   int64_t rows;
 } treadle_back_norm_rows;

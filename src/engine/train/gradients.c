@@ -11,7 +11,7 @@
 #include <string.h>
 
 bool treadle_train_speaks(const treadle_train_stage *stage, const treadle_pass *pass) {
-  return stage->number == stage->pipeline.stages - 1 &&
+  return stage->number == stage->pipeline.stages - 1 && pass->context.index == 0 &&
          (!pass->ranks.stage || pass->ranks.stage->index == 0);
 }
 

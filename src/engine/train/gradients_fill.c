@@ -74,7 +74,8 @@ int64_t treadle_train_tokens_through(const treadle_train_work *w, size_t begin, 
   return all;
 }
 
-/* The last token of a row goes through the layers for nothing, so it stays away; for scores it is the one that counts. */
+/* The last token of a row goes through the layers for nothing, so it stays away; for scores it is the one that counts.
+ * Of context parallel ranks, each has the tokens of all in its buffers, and its own rows in the step. */
 treadle_train_step treadle_train_micro_batch(treadle_train_work *w, int32_t micro_batch) {
   treadle_train_buffers *own = &w->t->back.buffers;
   size_t begin = treadle_train_first_of(w, micro_batch), end = begin + treadle_train_rows_from(w, begin);
@@ -95,11 +96,17 @@ treadle_train_step treadle_train_micro_batch(treadle_train_work *w, int32_t micr
     else
       add_targets(&f, r, shared, first);
   }
-  return (treadle_train_step){
-      .step = {.tokens = own->tokens, .rows = f.at, .stretches = own->spans, .stretch_count = f.spans},
-      .counted = f.counted,
-      .which = own->which,
-      .targets = own->targets,
-      .places = own->places,
-      .work = w};
+  treadle_train_context *context = &w->t->back.context;
+  const treadle_row_range mine = treadle_context_span(f.at, context->ranks, context->index);
+  context->now = f.at;
+  return (treadle_train_step){.step = {.tokens = own->tokens + mine.first,
+                                       .rows = mine.end - mine.first,
+                                       .stretches = own->spans,
+                                       .stretch_count = f.spans,
+                                       .before = mine.first},
+                              .counted = f.counted,
+                              .which = own->which,
+                              .targets = own->targets,
+                              .places = own->places,
+                              .work = w};
 }

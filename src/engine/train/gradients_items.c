@@ -39,9 +39,12 @@ static treadle_status embed(treadle_train_shards *shards, treadle_pass *pass,
 static treadle_status back_embed(treadle_train_shards *shards, treadle_back *back,
                                  const treadle_pass_step *step) {
   const int32_t unit = treadle_train_unit_embed(back->transformer);
+  treadle_status status;
   treadle_train_begin_unit(shards, unit);
-  treadle_back_embed(back, step);
-  return treadle_train_end_unit(shards, unit);
+  TRY(treadle_back_embed(back, step));
+  TRY(treadle_train_end_unit(shards, unit));
+out:
+  return status;
 }
 
 static treadle_status find_loss(treadle_train_shards *shards, treadle_back *back,

@@ -6,6 +6,7 @@
 #include "base/sized.h"
 #include "base/text.h"
 #include "group/group.h"
+#include "train/context.h"
 
 /* ---- What rows may be ---------------------------------------------------------------------------------- */
 
@@ -150,9 +151,9 @@ static treadle_status check_batch(const treadle_train_work *w, size_t first, siz
   if ((int64_t)count > w->t->most_sequences)
     REFUSE("rows %zu to %zu, a micro batch, are %zu; at most %lld", first, first + count - 1, count,
            (long long)w->t->most_sequences);
-  if (tokens > w->t->back.rows)
+  if (tokens > w->t->back.context.rows)
     REFUSE("rows %zu to %zu, a micro batch, have %lld tokens; at most %lld", first, first + count - 1,
-           (long long)tokens, (long long)w->t->back.rows);
+           (long long)tokens, (long long)w->t->back.context.rows);
   return TREADLE_OK;
 }
 
@@ -264,8 +265,10 @@ static treadle_status find_coordinates(treadle_trainer *t) {
   if (!of) return treadle_fail(TREADLE_NO_MEMORY, "no memory for %lld ranks", (long long)layout->ranks);
   for (int64_t rank = 0; rank < layout->ranks; rank++) {
     treadle_replica replica = {0};
+    treadle_context_rank place;
     if (!sharded) TRY(treadle_replica_find(t->transformer, layout, rank, &arena, &replica));
-    of[rank] = sharded ? rank : replica.number;
+    TRY(treadle_context_place(layout, t->ulysses_ranks, sharded ? NULL : &replica, rank, &place));
+    of[rank] = place.data_rank;
     treadle_arena_release(&arena);
   }
   t->data_rank_of = of;

@@ -73,7 +73,7 @@ static void keep_raw(const treadle_back *back, int32_t layer, const treadle_trai
                      int64_t rows) {
   const treadle_weight *weight = back->pass->layers[layer].weight;
   const treadle_train_columns *at = &back->width;
-  memcpy(kept->raw, kept->qkv, (size_t)(rows * at->qkv) * sizeof(float));
+  memcpy(kept->raw, back->pass->buffers.wide, (size_t)(rows * at->qkv) * sizeof(float));
   for (int64_t r = 0; treadle_is_there(&weight[TREADLE_ROLE_Q_BIAS]) && r < rows; r++) {
     float *row = kept->raw + r * at->qkv;
     treadle_pass_add_bias(back->pass, row, &weight[TREADLE_ROLE_Q_BIAS]);
@@ -89,6 +89,12 @@ static treadle_status run_attention(const treadle_back *back, int32_t layer, con
   treadle_status status;
   p->buffers.middle = kept->found;
   p->buffers.middle_columns = back->width.found;
+  if (p->context.ranks > 1) { /* what this rank's heads see is kept; own rows only pass by */
+    p->buffers.wide = back->buffers.dqkv;
+    p->buffers.middle = back->buffers.dmiddle;
+    p->buffers.all_wide = kept->qkv;
+    p->buffers.all_middle = kept->found;
+  }
   TRY(treadle_pass_project(p, layer, step->rows));
   if (kept->raw) keep_raw(back, layer, kept, step->rows);
   TRY(treadle_pass_attend_rows(p, layer, step));

@@ -6,6 +6,7 @@
 #include "memory/limits.h"
 #include "nn/attention_back.h"
 #include "train/back_product.h"
+#include "train/context.h"
 #include "train/layer.h"
 #include "train/sequence.h"
 #include "train/trainer.h"
@@ -34,6 +35,11 @@ static void find_widths(treadle_back *back) {
   }
   w->inner = treadle_larger(w->mlp, w->shared);
   w->vocabulary = back->pass->head.row_count;
+  back->attended = (treadle_train_columns){.keys = heads->count / back->context.ranks * d->head_dim,
+                                           .found = w->found / back->context.ranks};
+  const treadle_context_heads at = treadle_context_heads_of(back->pass);
+  back->attended.values = at.values;
+  back->attended.qkv = at.columns;
   if (d->attention != TREADLE_ATTENTION_MLA) return;
   w->values = w->keys;
   w->qkv = w->keys + d->latent_dim + d->rope_dim;
@@ -67,9 +73,14 @@ typedef struct sizes {
   int64_t pointers;
 } sizes;
 
+/* Leaves of tokens that are multiplied at once, at most. */
+static int64_t most_leaves(const treadle_back *back) {
+  return back->context.ranks > 1 ? 1 : (back->rows + TREADLE_PRODUCT_LEAF - 1) / TREADLE_PRODUCT_LEAF;
+}
+
 /* Tokens of a micro batch as leaves, of which there are as many as can be. */
 static treadle_gemm_inner most_tokens(const treadle_back *back) {
-  int64_t products = (back->rows + TREADLE_PRODUCT_LEAF - 1) / TREADLE_PRODUCT_LEAF;
+  int64_t products = most_leaves(back);
   return (treadle_gemm_inner){
       back->pass->options.dtype, TREADLE_PRODUCT_LEAF, {0, (int32_t)products, (int32_t)products}};
 }
@@ -197,7 +208,7 @@ static void place_kept(treadle_back *back, const treadle_train_stage *stage, mem
 /* What a pass forward needs, if nothing is kept. */
 static void place_forward(treadle_trainer *t, memory *m) {
   const treadle_pass *p = t->pass;
-  const int64_t rows = t->back.rows, blocks = t->memory.blocks;
+  const int64_t rows = t->back.context.rows, blocks = t->memory.blocks;
   treadle_train_buffers *b = &t->back.buffers;
   t->memory.pass_work = take(m, (int64_t)(treadle_pass_work_bytes(p) + treadle_pass_packed_bytes(p)), 1);
   t->memory.cache = take(m, blocks, treadle_pass_block_bytes(p));
@@ -212,6 +223,15 @@ static void place_forward(treadle_trainer *t, memory *m) {
   b->places = take(m, rows, sizeof *b->places);
   b->spans = take(m, rows, sizeof *b->spans);
   b->table = take(m, 2 * (blocks + rows / 64), sizeof *b->table);
+  b->head_x =
+      t->back.context.ranks > 1 ? take(m, TREADLE_HEAD_ROWS * t->transformer->hidden, sizeof(float)) : NULL;
+}
+
+/* What context parallel ranks need beside. */
+static void place_context(treadle_back *back, memory *m) {
+  treadle_train_buffers *b = &back->buffers;
+  if (back->context.ranks == 1) return;
+  b->leaf = take(m, TREADLE_PRODUCT_LEAF * treadle_context_leaf_columns(back), sizeof(float));
 }
 
 static void place_latent(treadle_back *back, memory *m) {
@@ -232,13 +252,17 @@ static void place_back(treadle_back *back, const sizes *s, bool ties, memory *m)
   treadle_train_buffers *b = &back->buffers;
   const int64_t rows = back->rows, stream = rows * d->hidden, experts = expert_rows(back);
   const size_t each = treadle_dtype_bytes(p->options.dtype);
-  int64_t width = (rows + TREADLE_PRODUCT_LEAF - 1) / TREADLE_PRODUCT_LEAF * TREADLE_PRODUCT_LEAF;
+  int64_t width = most_leaves(back) * TREADLE_PRODUCT_LEAF, tied = ties ? w->vocabulary * d->hidden : 0;
   b->normed = take(m, stream, sizeof(float));
   b->normed2 = take(m, stream, sizeof(float));
   b->dnormed = take(m, stream, sizeof(float));
   b->dx = take(m, stream, sizeof(float));
   b->dqkv = take(m, rows * w->qkv, sizeof(float));
-  b->middle = take(m, treadle_larger(rows * w->inner, experts * w->expert), sizeof(float));
+  b->middle =
+      take(m,
+           treadle_larger(rows * (back->context.ranks > 1 ? treadle_larger(w->inner, w->found) : w->inner),
+                          experts * w->expert),
+           sizeof(float));
   b->dmiddle = take(m, treadle_larger(rows * treadle_larger(w->inner, w->found), experts * w->expert),
                     sizeof(float));
   b->expert_dy = take(m, d->routing.experts ? experts * d->hidden : 0, sizeof(float));
@@ -257,10 +281,15 @@ static void place_back(treadle_back *back, const sizes *s, bool ties, memory *m)
   b->outer_each = (s->outer + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
   b->outer = take(m, p->options.threads * b->outer_each, sizeof(float));
   b->packed = take(m, (int64_t)s->packed, 1);
-  b->scratch_bytes = (treadle_attention_back_bytes(rows, p->kv.key_dim, p->kv.value_dim) + ALIGNMENT - 1) /
-                     ALIGNMENT * ALIGNMENT;
+  b->scratch_bytes =
+      (treadle_attention_back_bytes(back->context.rows, p->kv.key_dim, p->kv.value_dim) + ALIGNMENT - 1) /
+      ALIGNMENT * ALIGNMENT;
   b->scratch = take(m, p->options.threads, b->scratch_bytes);
-  b->tied = ties ? take(m, w->vocabulary * d->hidden, sizeof(float)) : NULL;
+  b->apart_leaves = tied;
+  b->apart_each = treadle_context_leaf_values(back);
+  b->apart = take(m, tied + treadle_context_most_sums(back) * b->apart_each, sizeof(float));
+  b->tied = ties ? b->apart : NULL;
+  place_context(back, m);
 }
 
 static void place(treadle_trainer *t, const sizes *s, void *at) {
@@ -336,7 +365,7 @@ static treadle_status part_tied(treadle_back *back, treadle_arena *arena) {
   if (!back->buffers.tied) return TREADLE_OK;
   segment = treadle_arena_alloc_array(arena, 1, sizeof *segment);
   if (!segment) return treadle_fail(TREADLE_NO_MEMORY, "no memory for a trainer");
-  *segment = (treadle_segment){.copy = (const char *)back->buffers.tied,
+  *segment = (treadle_segment){.copy = (const char *)back->buffers.apart,
                                .first = back->pass->head.first_row,
                                .rows = back->width.vocabulary,
                                .stride = back->transformer->hidden};
@@ -400,6 +429,7 @@ treadle_status treadle_train_allocate(treadle_trainer *t) {
   place(t, &s, m->work);
   TRY(take_windows(t));
   TRY(part_tied(&t->back, &t->arena));
+  TRY(treadle_context_find_shares(&t->back, &t->arena));
   TRY(take_optimizer(&t->optimizer, m, t->pass->options.dtype));
 out:
   return status;

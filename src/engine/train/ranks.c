@@ -8,6 +8,7 @@
 #include "base/larger.h"
 #include "group/group.h"
 #include "train/back_head.h"
+#include "train/context.h"
 #include "train/latent.h"
 
 #include <string.h>
@@ -19,17 +20,18 @@ enum { PIECE = 1 << 16 /* elements of a window that ranks add at once */, LINE =
 /* What ranks may not differ in: they would compute other bits, or wait for each other. */
 typedef struct settings {
   char kernels[32];
-  int64_t values[7];
+  int64_t values[8];
 } settings;
 
-static const char *const names[] = {"dtype",         "fast",      "most_rows",        "most_tokens",
-                                    "micro batches", "recompute", "sequence_parallel"};
+static const char *const names[] = {
+    "dtype",         "fast",      "most_rows",         "most_tokens",
+    "micro batches", "recompute", "sequence_parallel", "context parallel ranks"};
 
 static treadle_status compare_settings(treadle_group *group, const treadle_back *back,
                                        const treadle_pipeline *pipeline) {
   const treadle_pass_options *o = &back->pass->options;
   settings mine = {.values = {o->dtype, o->fast, back->rows, o->most_positions, pipeline->micro_batches,
-                              !back->keeps_all, back->sequence_parallel}};
+                              !back->keeps_all, back->sequence_parallel, back->context.ranks}};
   treadle_status status;
   snprintf(mine.kernels, sizeof mine.kernels, "%s", treadle_pass_kernels(back->pass));
   TRY(treadle_group_say(group, &mine, sizeof mine));
@@ -72,8 +74,11 @@ treadle_train_room treadle_train_measure_room(const treadle_back *back, const tr
   room.pass.within =
       (uint64_t)treadle_larger((int64_t)room.pass.within, results ? results * (hidden + 1) + hidden : 0);
   room.pass.across = LINE;
-  room.logits = (uint64_t)(TREADLE_HEAD_ROWS * back->width.vocabulary);
+  room.logits = back->context.ranks > 1 ? 0 : (uint64_t)(TREADLE_HEAD_ROWS * back->width.vocabulary);
   room.pieces = PIECE;
+  room.context = treadle_context_most_room(back);
+  room.head = treadle_context_head_room(back);
+  if (room.context && room.context < PIECE) room.context = PIECE;
   room.slots = stage->slots;
   return room;
 }
@@ -81,6 +86,8 @@ treadle_train_room treadle_train_measure_room(const treadle_back *back, const tr
 void treadle_train_join_room(treadle_train_room *room, const treadle_train_room *other) {
   room->pass.within = (uint64_t)treadle_larger((int64_t)room->pass.within, (int64_t)other->pass.within);
   room->logits = (uint64_t)treadle_larger((int64_t)room->logits, (int64_t)other->logits);
+  room->context = (uint64_t)treadle_larger((int64_t)room->context, (int64_t)other->context);
+  room->head = (uint64_t)treadle_larger((int64_t)room->head, (int64_t)other->head);
 }
 
 /* The largest room that any rank needs. */
@@ -99,8 +106,12 @@ out:
 
 /* Where the parts of the board begin. */
 typedef struct places {
-  uint64_t logits, pieces, rings, all;
+  uint64_t logits, pieces, rings, context, all;
 } places;
+
+static uint64_t context_bytes(const treadle_train_room *room) {
+  return room->context ? treadle_exchange_memory(room->context) + treadle_exchange_memory(room->head) : 0;
+}
 
 static places places_of(const treadle_train_room *room, const treadle_pipeline *pipeline) {
   places at = {.logits = treadle_pass_board_bytes(&room->pass)};
@@ -108,12 +119,14 @@ static places places_of(const treadle_train_room *room, const treadle_pipeline *
   at.rings = at.pieces + 2 * treadle_exchange_memory(room->pieces);
   at.all = at.rings;
   if (pipeline->stages > 1) at.all += 2 * (uint64_t)room->chunks * treadle_train_ring_bytes(room);
+  at.context = at.all;
+  at.all += context_bytes(room);
   return at;
 }
 
 uint64_t treadle_train_board_bytes(const treadle_trainer *t, const treadle_train_room *room) {
   if (t->windows.layout->ranks == 1) return 0;
-  return treadle_board_memory(t->shards ? treadle_train_shard_board(t->shards)
+  return treadle_board_memory(t->shards ? treadle_train_shard_board(t->shards) + context_bytes(room)
                                         : places_of(room, &t->stage.pipeline).all);
 }
 
@@ -145,7 +158,8 @@ static treadle_status make_exchanges(treadle_train_ranks *r, treadle_back *back,
                                      const ends_and_replicas *sets) {
   treadle_board_set *stage = back->pass->ranks.stage;
   treadle_status status = TREADLE_OK;
-  if (stage->count > 1 && back->transformer->head >= 0)
+  back->head_sums = back->pass->ranks.within;
+  if (stage->count > 1 && back->transformer->head >= 0 && back->context.ranks == 1)
     TRY(treadle_exchange_create(stage, at->logits, r->room.logits, &back->logits));
   if (sets->replicas)
     TRY(treadle_exchange_create(sets->replicas, at->pieces, r->room.pieces, &r->replicas));
@@ -156,12 +170,59 @@ out:
   return status;
 }
 
+/* Context parallel ranks have one colour. So have those that share the head's columns: of the last stage, all with one
+ * data parallel coordinate. */
+typedef struct context_meeting {
+  const treadle_train_ranks *ranks;
+  treadle_back *back;
+  uint64_t at; /* of the board */
+  int colour, head_colour;
+} context_meeting;
+
+static treadle_status make_context(const context_meeting *m, treadle_board_set *ranks,
+                                   treadle_board_set *heads) {
+  const treadle_train_room *room = &m->ranks->room;
+  treadle_back *back = m->back;
+  treadle_status status;
+  TRY(treadle_exchange_create(ranks, m->at, room->context, &back->pass->context.exchange));
+  if (heads && back->transformer->head >= 0)
+    TRY(treadle_exchange_create(heads, m->at + treadle_exchange_memory(room->context), room->head,
+                                &back->logits));
+  back->head_sums = back->logits;
+out:
+  return status;
+}
+
+static treadle_status meet_context(const context_meeting *m) {
+  treadle_board_set *ranks, *heads;
+  treadle_status status = TREADLE_OK;
+  if (m->back->context.ranks == 1) return TREADLE_OK;
+  TRY(treadle_board_split(m->ranks->board, m->colour, &ranks));
+  TRY(treadle_board_split(m->ranks->board, m->head_colour, &heads));
+  TRY(treadle_group_agree(m->ranks->group, make_context(m, ranks, heads)));
+out:
+  return status;
+}
+
+static context_meeting context_of(const treadle_train_ranks *ranks, treadle_back *back,
+                                  const treadle_train_stage *stage, int64_t data_rank, int64_t data_ranks) {
+  const bool last = stage->number == stage->pipeline.stages - 1;
+  return (context_meeting){.ranks = ranks,
+                           .back = back,
+                           .colour = (int)(back->pass->replica->position * data_ranks + data_rank),
+                           .head_colour = last ? (int)data_rank : -1};
+}
+
 static treadle_status meet_shards(treadle_trainer *t) {
   treadle_train_ranks *r = &t->ranks;
-  uint64_t bytes = treadle_train_shard_board(t->shards);
+  const uint64_t shards = treadle_train_shard_board(t->shards);
   treadle_status status;
-  TRY(treadle_board_create(r->group, bytes, &r->board));
+  TRY(largest_room(r, &t->back, &t->stage));
+  TRY(treadle_board_create(r->group, shards + context_bytes(&r->room), &r->board));
   TRY(treadle_group_agree(r->group, treadle_train_join_shards(t->shards)));
+  context_meeting context = context_of(r, &t->back, &t->stage, t->data_rank, t->data_ranks);
+  context.at = shards;
+  TRY(meet_context(&context));
   r->board_bytes = treadle_train_board_bytes(t, &r->room);
 out:
   return status;
@@ -188,6 +249,9 @@ treadle_status treadle_train_meet(treadle_trainer *t) {
   TRY(split_ranks(r, t->pass, &t->stage, &sets));
   TRY(treadle_group_agree(r->group, make_exchanges(r, &t->back, &at, &sets)));
   TRY(treadle_group_agree(r->group, treadle_train_make_rings(&t->stage, r, t->pass, at.rings)));
+  context_meeting context = context_of(r, &t->back, &t->stage, t->data_rank, t->data_ranks);
+  context.at = at.context;
+  TRY(meet_context(&context));
   r->board_bytes = treadle_train_board_bytes(t, &r->room);
 out:
   return status;
@@ -196,6 +260,7 @@ out:
 void treadle_train_leave(treadle_trainer *t) {
   treadle_train_close_rings(&t->stage);
   treadle_exchange_destroy(t->back.logits);
+  if (t->pass) treadle_exchange_destroy(t->pass->context.exchange);
   treadle_exchange_destroy(t->ranks.replicas);
   treadle_exchange_destroy(t->ranks.ends);
 }
@@ -254,15 +319,22 @@ out:
 }
 
 treadle_status treadle_train_join_gradients(treadle_trainer *t) {
-  const treadle_leaf_range mine = {(int32_t)t->replica.number, 1, (int32_t)t->replica.count};
+  const treadle_train_context *c = &t->back.context;
+  const int64_t count = (int64_t)(t->windows.grad_bytes / sizeof(float));
+  /* Context parallel ranks have one sum by then: the first of each data parallel coordinate brings it. */
+  const treadle_leaf_range parts = {c->index, 1, c->ranks},
+                           mine = {(int32_t)t->data_rank, c->index == 0, (int32_t)t->data_ranks};
   treadle_status status = TREADLE_OK;
   if (t->shards) return TREADLE_OK; /* it was done unit by unit */
   treadle_back_tie(&t->back);
   TRY(treadle_train_copy_experts(&t->back, (int64_t)t->ranks.room.pass.within));
   if (t->ranks.ends) TRY(join_ends(t->ranks.ends, &t->back, t->stage.number == 0));
-  if (t->ranks.replicas)
-    TRY(add_members(t->ranks.replicas, mine, treadle_train_grads(&t->windows),
-                    (int64_t)(t->windows.grad_bytes / sizeof(float)), "gradients of the replicas"));
+  if (c->ranks > 1)
+    TRY(add_members(t->pass->context.exchange, parts, treadle_train_grads(&t->windows), count,
+                    "gradients of context parallel ranks"));
+  if (t->ranks.replicas && t->data_ranks > 1)
+    TRY(add_members(t->ranks.replicas, mine, treadle_train_grads(&t->windows), count,
+                    "gradients of the replicas"));
 out:
   return status;
 }

@@ -9,8 +9,10 @@
 typedef struct treadle_train_room {
   treadle_pass_board pass;
   uint64_t logits, pieces, rows; /* of the stage's logits; of windows; of a ring's slot */
-  int64_t slots;                 /* of a ring */
-  int64_t chunks;                /* of a rank */
+  uint64_t context,
+      head;       /* of context parallel ranks: of rows; of logits and sums over them. 0: there are none */
+  int64_t slots;  /* of a ring */
+  int64_t chunks; /* of a rank */
 } treadle_train_room;
 
 /* All NULL: this rank is alone. */

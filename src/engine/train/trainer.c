@@ -9,6 +9,7 @@
 #include "group/group.h"
 #include "memory/device.h"
 #include "train/back_product.h"
+#include "train/context.h"
 #include "train/memory.h"
 #include "weights/finite.h"
 
@@ -89,6 +90,8 @@ static treadle_status check_options(const treadle_trainer_options *o) {
     REFUSE("most_sequences %lld: 1 to %d, or 0", (long long)o->most_sequences, ROWS_LIMIT);
   if (o->most_micro_batches < 0 || o->most_micro_batches > ROWS_LIMIT)
     REFUSE("most_micro_batches %d: 1 to %d, or 0", o->most_micro_batches, ROWS_LIMIT);
+  if (o->ulysses_ranks < 0 || o->ulysses_ranks > ROWS_LIMIT)
+    REFUSE("ulysses_ranks %d: 1 to %d, or 0", o->ulysses_ranks, ROWS_LIMIT);
   if (o->forward_only && (o->optimizer || o->grads_window))
     REFUSE("forward_only, with %s: rows that go forward only make no gradients",
            o->optimizer ? "optimizer" : "grads_window");
@@ -109,8 +112,10 @@ static treadle_status check(const treadle_back *back, const treadle_layout *layo
   return TREADLE_OK;
 }
 
-static treadle_pass_options pass_options(const treadle_transformer *d, const treadle_layout *layout,
-                                         int64_t rows, const treadle_trainer_options *o) {
+static treadle_pass_options pass_options(const treadle_back *back, const treadle_layout *layout,
+                                         const treadle_trainer_options *o) {
+  const treadle_transformer *d = back->transformer;
+  const int64_t rows = back->context.rows;
   treadle_dtype dtype = treadle_layout_dtype(layout, &layout->model->tensors[d->embed]);
   int32_t ranks = (int32_t)layout->ranks, threads = o->threads ? o->threads : treadle_team_share(ranks);
   treadle_pass_options pass = {.kernels = o->kernels ? o->kernels : "auto",
@@ -118,10 +123,13 @@ static treadle_pass_options pass_options(const treadle_transformer *d, const tre
                                .threads = threads,
                                .spin = threads > 1 && threads * ranks <= treadle_team_share(1),
                                .fast = o->fast,
-                               .most_rows = rows,
+                               .most_rows = back->rows,
                                .most_logits = TREADLE_HEAD_ROWS,
                                .block_tokens = BLOCK_TOKENS,
-                               .most_positions = o->most_tokens ? o->most_tokens : rows};
+                               .most_positions = o->most_tokens ? o->most_tokens : rows,
+                               .context_ranks = back->context.ranks,
+                               .context_index = back->context.index,
+                               .most_all_rows = rows};
   if (!o->most_tokens && d->most_positions && d->most_positions < pass.most_positions)
     pass.most_positions = d->most_positions;
   return pass;
@@ -166,11 +174,12 @@ static treadle_status find_place(treadle_trainer *t, const treadle_trainer_optio
   const treadle_train_shard_parts parts = {&t->windows, &t->ranks, &t->back, &t->arena};
   const bool sharded = treadle_train_is_sharded(layout);
   const int64_t rank = t->windows.rank;
+  treadle_context_rank place;
   char text[1024];
   treadle_status status;
   *computed_p = layout;
   TRY(treadle_layout_check_whole_group(layout, "the trainer runs on all ranks of its group"));
-  if (!sharded) TRY(treadle_pass_check_layout(layout));
+  if (!sharded) TRY(treadle_pass_check_layout(layout, true));
   TRY(fp32_text(layout->text, text, sizeof text));
   TRY(treadle_layout_create(layout->model, text, layout->ranks, NULL, &t->windows.grad_layout));
   TRY(treadle_transformer_create(layout->model, &t->transformer));
@@ -178,8 +187,11 @@ static treadle_status find_place(treadle_trainer *t, const treadle_trainer_optio
   if (sharded) TRY(treadle_train_open_shards(&parts, plans, &t->shards));
   if (sharded) *computed_p = treadle_train_whole(t->shards);
   TRY(treadle_replica_find(t->transformer, *computed_p, sharded ? 0 : rank, &t->arena, &t->replica));
-  t->data_rank = sharded ? rank : t->replica.number;
-  t->data_ranks = sharded ? layout->ranks : t->replica.count;
+  TRY(treadle_context_place(layout, o->ulysses_ranks, sharded ? NULL : &t->replica, rank, &place));
+  t->data_rank = place.data_rank;
+  t->data_ranks = place.data_ranks;
+  t->ulysses_ranks = o->ulysses_ranks;
+  t->back.context = (treadle_train_context){.ranks = place.ranks, .index = place.index};
   t->windows.offloads = o->offload_policy;
   t->windows.forward_only = o->forward_only;
   TRY(take_windows(&t->windows, o));
@@ -193,7 +205,8 @@ out:
 
 static void set_rows(treadle_trainer *t, const treadle_trainer_options *o) {
   const int64_t rows = o->most_rows ? o->most_rows : MOST_ROWS;
-  t->back.rows = rows;
+  t->back.context.rows = rows;
+  t->back.rows = treadle_context_most_rows(rows, t->back.context.ranks);
   t->most_sequences = o->most_sequences ? o->most_sequences : rows;
   t->memory.blocks = o->most_sequences
                          ? rows / BLOCK_TOKENS + 2 * t->most_sequences + 1 /* prompts may lie apart */
@@ -281,7 +294,7 @@ treadle_status treadle_train_fill(treadle_trainer *t, const treadle_trainer_opti
   t->windows.rank = rank;
   TRY(find_place(t, o, plans, &computed));
   set_rows(t, o);
-  pass = pass_options(t->transformer, layout, t->back.rows, o);
+  pass = pass_options(&t->back, layout, o);
   pass.layer_by_layer = t->shards != NULL;
   TRY(treadle_pass_create(t->transformer, computed, &t->replica, t->shards ? 0 : rank, &pass, &t->pass));
   TRY(set_back(&t->back, t->pass, o, layout));
@@ -304,8 +317,9 @@ static uint64_t hash_options(const treadle_trainer_options *o) {
   const double numbers[] = {o->adam_beta1,     o->adam_beta2,   o->adam_eps,
                             o->aux_loss_coeff, o->z_loss_coeff, o->expert_bias_rate};
   const uint64_t hash = treadle_hash_bytes(numbers, sizeof numbers, 0);
-  return treadle_hash_more(hash, (uint64_t)o->freeze_routers << 3 | (uint64_t)o->forward_only << 2 |
-                                     (uint64_t)o->optimizer << 1 | o->distributed_optimizer);
+  return treadle_hash_more(treadle_hash_more(hash, (uint64_t)(o->ulysses_ranks > 1 ? o->ulysses_ranks : 1)),
+                           (uint64_t)o->freeze_routers << 3 | (uint64_t)o->forward_only << 2 |
+                               (uint64_t)o->optimizer << 1 | o->distributed_optimizer);
 }
 
 treadle_status treadle_trainer_create(treadle_group *group, const treadle_layout *layout,

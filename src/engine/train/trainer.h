@@ -23,6 +23,8 @@
  *     back_paired.c      the same in bf16, by kernels that take pairs of rows
  *     back_sum.c         sums over tokens: gradients of norms and biases
  *     sequence.c         rows of the residual stream, divided among tensor parallel ranks
+ *     context.c          tokens of a micro batch, divided among context parallel ranks
+ *     back_weights.c     gradients of weights, over the tokens of all of these
  *   stage.h            this rank's layers, and the rings between stages
  *     pipeline.c         in which order a rank takes micro batches through its layers
  *   ranks.h            the ranks that compute together, and what each of them brings
@@ -61,6 +63,7 @@ struct treadle_trainer {
   bool half_made;                /* gradients: the call that makes them has not ended, or has failed */
   int64_t most_sequences;        /* of a micro batch */
   int64_t data_rank, data_ranks; /* its data parallel coordinate, of this many */
+  int32_t ulysses_ranks;         /* as the options have it */
   int64_t *data_rank_of;         /* [ranks of the layout]; NULL: not looked up yet */
   const char *companions;        /* of what is saved */
   treadle_arena arena;

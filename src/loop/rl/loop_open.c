@@ -260,8 +260,7 @@ treadle_status treadle_rl_actor_options(const treadle_rl_forecast *f, treadle_tr
   const treadle_layout *trainer_layout = f->models->of_trainer ? f->models->of_trainer : f->models->train;
   const treadle_rl_role policy = {f->models->model, trainer_layout, &s->actor};
   treadle_status status;
-  TRY(treadle_rl_trainer_options(&policy, &f->task, f->bounds, f->text, (int)trainer_layout->ranks,
-                                 trainer));
+  TRY(treadle_rl_trainer_options(&policy, &f->task, f->bounds, f->text, trainer));
   if (budget && treadle_rl_teams_share(f->teams, TREADLE_POOL_ROLE_CRITIC))
     TRY(treadle_rl_critic_resting(f->critic, &f->task, f->bounds, f->text, &beside));
   if (budget && treadle_rl_teams_share(f->teams, TREADLE_POOL_ROLE_REWARD_MODEL))

@@ -6,19 +6,25 @@
 #include "layout/layout.h"
 #include "pass/replica.h"
 #include "pass/transformer.h"
+#include "train/context.h"
 
 enum { BATCHES_MOST = 1 << 20 };
 
-static treadle_status find_replicas(const treadle_rl_role *role, int ranks, int64_t *dp_p) {
+static int32_t ulysses_ranks(const treadle_rl_role *role) {
+  return (int32_t)role->config->ulysses_sequence_parallel_size;
+}
+
+static treadle_status find_replicas(const treadle_rl_role *role, int64_t *dp_p) {
+  const bool sharded = role->config->strategy == TREADLE_STRATEGY_FSDP2;
+  treadle_context_rank place;
   treadle_arena arena = {0};
   treadle_transformer *d = NULL;
   treadle_replica replica;
   treadle_status status = TREADLE_OK;
-  *dp_p = ranks;
-  if (role->config->strategy == TREADLE_STRATEGY_FSDP2) return TREADLE_OK;
-  TRY(treadle_transformer_create(role->model, &d));
-  TRY(treadle_replica_find(d, role->layout, 0, &arena, &replica));
-  *dp_p = replica.count;
+  if (!sharded) TRY(treadle_transformer_create(role->model, &d));
+  if (!sharded) TRY(treadle_replica_find(d, role->layout, 0, &arena, &replica));
+  TRY(treadle_context_place(role->layout, ulysses_ranks(role), sharded ? NULL : &replica, 0, &place));
+  *dp_p = place.data_ranks;
 out:
   treadle_transformer_destroy(d);
   treadle_arena_release(&arena);
@@ -26,13 +32,13 @@ out:
 }
 
 /* Micro batches of a replica, at most: of a mini batch, and of all samples where log-probabilities are computed, which keep nothing. */
-static treadle_status count_batches(const treadle_rl_role *role, const treadle_rl_task *task, int ranks,
+static treadle_status count_batches(const treadle_rl_role *role, const treadle_rl_task *task,
                                     int32_t *most_p, bool *fewer_p) {
   const treadle_train_settings *s = task->settings;
   int64_t dp, samples = treadle_train_step_prompts(s) * s->rl.batches.n_samples_per_prompt;
   int64_t mini = s->rl.batches.mini_batch_samples > 0 ? s->rl.batches.mini_batch_samples : samples, count;
   treadle_status status;
-  TRY(find_replicas(role, ranks, &dp));
+  TRY(find_replicas(role, &dp));
   count = role->config->micro_batch_size
               ? (mini + role->config->micro_batch_size - 1) / role->config->micro_batch_size
               : mini;
@@ -49,13 +55,13 @@ out:
 
 treadle_status treadle_rl_trainer_options(const treadle_rl_role *role, const treadle_rl_task *task,
                                           const treadle_rl_bounds *bounds, const treadle_run_text *text,
-                                          int ranks, treadle_trainer_options *to) {
+                                          treadle_trainer_options *to) {
   const treadle_train_settings *s = task->settings;
   const int64_t length = bounds->prompt_most + bounds->response_most;
   int32_t most_micro_batches;
   treadle_status status;
   bool fewer;
-  TRY(count_batches(role, task, ranks, &most_micro_batches, &fewer));
+  TRY(count_batches(role, task, &most_micro_batches, &fewer));
   *to = (treadle_trainer_options){
       .struct_size = sizeof *to,
       .kernels = task->options->kernels,
@@ -79,7 +85,8 @@ treadle_status treadle_rl_trainer_options(const treadle_rl_role *role, const tre
       .adam_eps = role->config->adam_eps,
       .most_sequences = role->config->micro_batch_size,
       .most_micro_batches = most_micro_batches,
-      .fewer_micro_batches = fewer};
+      .fewer_micro_batches = fewer,
+      .ulysses_ranks = ulysses_ranks(role)};
 out:
   return status;
 }

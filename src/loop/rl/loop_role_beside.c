@@ -62,7 +62,7 @@ treadle_status treadle_rl_tenant_options(const treadle_rl_tenant *t, const tread
                                          treadle_trainer_options *trainer, treadle_tenant_options *to) {
   treadle_status status = TREADLE_OK;
   if (!t->trains) TRY(treadle_rl_say_key(task, t->key, check_lengths(t, bounds)));
-  TRY(treadle_rl_trainer_options(&t->role, task, bounds, text, (int)t->role.layout->ranks, trainer));
+  TRY(treadle_rl_trainer_options(&t->role, task, bounds, text, trainer));
   trainer->aux_loss_coeff = trainer->z_loss_coeff = trainer->expert_bias_rate = 0; /* the policy's alone */
   trainer->freeze_routers = false;
   if (!t->trains) {

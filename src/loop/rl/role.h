@@ -15,7 +15,7 @@ typedef struct treadle_rl_role {
 /* loop_role.c: the options of its trainer, on `ranks` ranks. */
 treadle_status treadle_rl_trainer_options(const treadle_rl_role *role, const treadle_rl_task *task,
                                           const treadle_rl_bounds *bounds, const treadle_run_text *text,
-                                          int ranks, treadle_trainer_options *to);
+                                          treadle_trainer_options *to);
 /* How its rows go through the layers. */
 treadle_forward_options treadle_rl_forward_of(const treadle_config_actor *config,
                                               const treadle_train_settings *settings,

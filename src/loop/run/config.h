@@ -71,6 +71,7 @@ typedef struct treadle_config_actor {
   int64_t expert_model_parallel_size, expert_tensor_parallel_size;  /* 0: as tensor_model_parallel_size */
   bool moe_tp_extend_ep;
   int64_t num_layers_per_virtual_pipeline_stage;                    /* 0: no virtual stages */
+  int64_t context_parallel_size, ulysses_sequence_parallel_size;    /* below 2: none, as of all roles but the actor */
   int64_t fsdp_size;                                                /* below 1: all ranks */
   bool offload_policy, exact;
   double lr, min_lr, lr_warmup_fraction, weight_decay, adam_beta1, adam_beta2, adam_eps, clip_grad;
@@ -323,7 +324,7 @@ typedef struct treadle_train_key {
 } treadle_train_key;
 
 enum {
-  TREADLE_TRAIN_KEYS = 46 + 95 + 4 + 11 + 24 + 11 + 9,
+  TREADLE_TRAIN_KEYS = 48 + 95 + 4 + 11 + 24 + 11 + 9,
   TREADLE_TRAIN_ALSO = 3,
   TREADLE_KEY_TEXT_BYTES = 192
 };
@@ -389,7 +390,7 @@ typedef struct treadle_train_limit {
   const char *instead; /* ends the refusal of another one; NULL: there is nothing to say */
 } treadle_train_limit;
 
-enum { TREADLE_TRAIN_LIMITS = 168 };
+enum { TREADLE_TRAIN_LIMITS = 172 };
 extern const treadle_train_limit treadle_train_limits[TREADLE_TRAIN_LIMITS];
 /* NULL: it has none. */
 const treadle_train_limit *treadle_train_limit_find(const char *path, treadle_train_run run);

@@ -62,7 +62,8 @@ static treadle_status place_other(treadle_config_reader *reader, const treadle_g
   }
   if (!given->text || !find_twin(given->path, twin)) return TREADLE_OK;
   *taken_p = true;
-  if ((limit = treadle_train_limit_find(twin, TREADLE_RUN_RL)))
+  if ((limit = treadle_train_limit_find(given->path, TREADLE_RUN_RL)) ||
+      (limit = treadle_train_limit_find(twin, TREADLE_RUN_RL)))
     return treadle_given_check_limit(reader, given, limit);
   if ((key = treadle_train_key_find(twin, TREADLE_RUN_RL)) >= 0)
     return treadle_config_role_check_twin(reader, given, twin, key, "a critic");

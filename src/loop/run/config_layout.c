@@ -57,21 +57,29 @@ static treadle_status count_chunks(const divided *whose, int64_t layers, int64_t
   return TREADLE_OK;
 }
 
+static int64_t context_ranks(const divided *whose) {
+  return whose->sizes->context_parallel_size > 1 ? whose->sizes->context_parallel_size : 1;
+}
+
 /* Ranks that the sizes do not divide: of the run, or where roles have several pools the slots of this role's one. */
 static treadle_status refuse_ranks(const divided *whose, int64_t ranks) {
   const int64_t tp = whose->sizes->tensor_model_parallel_size,
                 pp = whose->sizes->pipeline_model_parallel_size;
+  const int64_t cp = context_ranks(whose);
   const treadle_config_pool *pool = treadle_config_pools_of(whose->config->pools, whose->role);
-  char what[160];
+  char what[160], context[200] = "";
   if (pool)
     snprintf(what, sizeof what, "pool '%.80s' has %s, which", treadle_text_shown(pool->name),
              treadle_text_of_count(ranks, "slot"));
   else
     snprintf(what, sizeof what, "the run has %s, which", treadle_text_of_count(ranks, "rank"));
-  REFUSE("%s: %s %s, %lld, times %s, %lld, does not divide; %s a multiple of %s", whose->config->file, what,
-         PLACE_OF(whose, tensor_model_parallel_size), (long long)tp,
-         PLACE_OF(whose, pipeline_model_parallel_size), (long long)pp, pool ? "give it" : "start",
-         treadle_text_of_count(tp * pp, pool ? "slot" : "rank"));
+  if (cp > 1)
+    snprintf(context, sizeof context, " times %.120s, %lld,", PLACE_OF(whose, context_parallel_size),
+             (long long)cp);
+  REFUSE("%s: %s %s, %lld, times %s, %lld,%s does not divide; %s a multiple of %s", whose->config->file,
+         what, PLACE_OF(whose, tensor_model_parallel_size), (long long)tp,
+         PLACE_OF(whose, pipeline_model_parallel_size), (long long)pp, context, pool ? "give it" : "start",
+         treadle_text_of_count(tp * pp * cp, pool ? "slot" : "rank"));
 }
 
 /* Megatron's grid of experts; with moe_tp_extend_ep, MindSpeed-RL's. */
@@ -92,12 +100,13 @@ static treadle_status add_megatron(const divided *whose, int64_t layers, int64_t
                                    treadle_builder *text) {
   const treadle_config_actor *actor = whose->sizes;
   int64_t tp = actor->tensor_model_parallel_size, pp = actor->pipeline_model_parallel_size, chunks;
-  if (ranks % (tp * pp) != 0) return refuse_ranks(whose, ranks);
+  if (ranks % (tp * pp * context_ranks(whose)) != 0) return refuse_ranks(whose, ranks);
   treadle_status status = count_chunks(whose, layers, &chunks);
   if (status) return status;
   if (tp > 1) treadle_builder_add(text, "tp=%lld,", (long long)tp);
   if (pp > 1) treadle_builder_add(text, "pp=%lld,", (long long)pp);
   if (chunks > 1) treadle_builder_add(text, "vpp=%lld,", (long long)chunks);
+  if (context_ranks(whose) > 1) treadle_builder_add(text, "cp=%lld,", (long long)context_ranks(whose));
   return add_experts(whose, text);
 }
 

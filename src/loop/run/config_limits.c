@@ -22,7 +22,6 @@
 
 const treadle_train_limit treadle_train_limits[TREADLE_TRAIN_LIMITS] = {
     {"attention_dropout", {"0"}, NULL},
-    {"context_parallel_size", {"1"}, NULL},
     {"fp16", {"false"}, NULL},
     {"hidden_dropout", {"0"}, NULL},
     {"lora_target_modules", {NULL}, NULL},
@@ -63,7 +62,9 @@ const treadle_train_limit treadle_train_limits[TREADLE_TRAIN_LIMITS] = {
      "seq-mean-token-sum-norm divides by the longest response, generate_config.sampling_config.max_tokens"},
     {ACTOR "tis_imp_ratio_cap", {"-1"}, "say rl_config.rollout_is_threshold"},
     {ACTOR "router_replay.mode", {"disabled"}, NULL},
-    {ACTOR "megatron.context_parallel_size", {"1"}, NULL},
+    {ACTOR "fsdp_config.ulysses_sequence_parallel_size",
+     {"1"},
+     "say it as actor_rollout_ref.actor.ulysses_sequence_parallel_size"},
     {ACTOR "megatron.use_dist_checkpointing",
      {"false"},
      "a checkpoint to begin with is actor.checkpoint_load_path"},
@@ -197,7 +198,6 @@ const treadle_train_limit treadle_train_limits[TREADLE_TRAIN_LIMITS] = {
     {"data.system_prompt", {NULL}, "write it into the prompts, as a message of the system"},
     {"data.use_chat_template", {"true"}, "say rl_config.apply_chat_template=false"},
     {"data.image_keys", {NULL}, NULL},
-    {"model.context_parallel_size", {"1"}, NULL},
     {"model.is_lora", {"false"}, NULL},
     {"actor.optim.optimizer", {"adam", "adamw"}, NULL},
     {"actor.optim.total_training_steps",
@@ -218,6 +218,13 @@ const treadle_train_limit treadle_train_limits[TREADLE_TRAIN_LIMITS] = {
     {"critic.use_critic_model", {"false"}, "say rl_config.adv_estimator=gae and critic_config"},
     {"reward.use_reward_model", {"false"}, REWARDS},
     {"reward.reward_weights", {NULL}, "say rl_config.verifier_weight"},
+
+    {"critic_config.context_parallel_size", {"1"}, NULL},
+    {"critic_config.ulysses_sequence_parallel_size", {"1"}, NULL},
+    {"critic.megatron.context_parallel_size", {"1"}, NULL},
+    {"critic.ulysses_sequence_parallel_size", {"1"}, NULL},
+    {"ref_config.context_parallel_size", {"1"}, NULL},
+    {"reward_config.context_parallel_size", {"1"}, NULL},
 
     {"megatron_training.stage",
      {"ray_grpo", "ray_dapo"},

@@ -55,7 +55,8 @@ treadle_status treadle_config_role_place_forward(treadle_config_reader *reader,
   if (!given->text || !rest || strlen(given->path) + 24 >= TREADLE_TRAIN_PATH) return TREADLE_OK;
   *taken_p = true;
   snprintf(twin, sizeof twin, "actor_config%s", rest);
-  if ((limit = treadle_train_limit_find(twin, TREADLE_RUN_RL)))
+  if ((limit = treadle_train_limit_find(given->path, TREADLE_RUN_RL)) ||
+      (limit = treadle_train_limit_find(twin, TREADLE_RUN_RL)))
     return treadle_given_check_limit(reader, given, limit);
   const int key = treadle_train_key_find(twin, TREADLE_RUN_RL);
   for (; key >= 0 && *shared; shared++)

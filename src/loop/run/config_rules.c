@@ -108,7 +108,8 @@ static treadle_status refuse_sizes(treadle_train_config *config) {
                        KEY(actor.expert_tensor_parallel_size),
                        KEY(actor.moe_tp_extend_ep),
                        KEY(actor.num_layers_per_virtual_pipeline_stage),
-                       KEY(actor.fsdp_size)};
+                       KEY(actor.fsdp_size),
+                       KEY(actor.context_parallel_size)};
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
     if (treadle_train_config_is_given(config, sizes[i]))
       REFUSE("%s: %s and %s exclude each other", config->file, treadle_train_config_place(config, sizes[i]),
@@ -156,6 +157,7 @@ static treadle_status refuse_with_fsdp2(treadle_train_config *config) {
                       : actor->moe_tp_extend_ep                 ? PLACE(actor.moe_tp_extend_ep)
                       : actor->num_layers_per_virtual_pipeline_stage
                           ? PLACE(actor.num_layers_per_virtual_pipeline_stage)
+                      : actor->context_parallel_size > 1      ? PLACE(actor.context_parallel_size)
                       : s->training.use_distributed_optimizer ? PLACE(training.use_distributed_optimizer)
                                                               : NULL;
   if (other) REFUSE("%s: %s is of Megatron, and %s is fsdp2", config->file, other, PLACE(actor.strategy));
@@ -174,6 +176,17 @@ static treadle_status refuse_with_megatron(treadle_train_config *config) {
   return TREADLE_OK;
 }
 
+/* Tokens are divided in one way. cp: of the layout. */
+static treadle_status refuse_both(treadle_train_config *config, int64_t cp) {
+  const treadle_config_actor *actor = &config->settings.actor;
+  if (actor->ulysses_sequence_parallel_size > 1 && (cp > 1 || actor->context_parallel_size > 1))
+    REFUSE("%s: %s, %lld, and %s, which has %lld context parallel ranks, exclude each other", config->file,
+           PLACE(actor.ulysses_sequence_parallel_size), (long long)actor->ulysses_sequence_parallel_size,
+           cp > 1 ? PLACE(actor.layout) : PLACE(actor.context_parallel_size),
+           (long long)(cp > 1 ? cp : actor->context_parallel_size));
+  return TREADLE_OK;
+}
+
 /* As Megatron: without tensor parallelism there is nothing to divide a sequence among. */
 static treadle_status settle_sequence(treadle_train_config *config, int64_t tp) {
   treadle_train_settings *s = &config->settings;
@@ -189,7 +202,7 @@ static treadle_status settle_sequence(treadle_train_config *config, int64_t tp) 
 static treadle_status settle_layout(treadle_train_config *config) {
   treadle_train_settings *s = &config->settings;
   treadle_settings words = {0};
-  int64_t tp = s->actor.tensor_model_parallel_size;
+  int64_t tp = s->actor.tensor_model_parallel_size, cp = 1;
   treadle_status status = TREADLE_OK;
   if (s->actor.layout) {
     TRY(refuse_sizes(config));
@@ -200,7 +213,9 @@ static treadle_status settle_layout(treadle_train_config *config) {
     }
     TRY(settle_type(config, &words));
     TRY(treadle_settings_size(&words, "tp", 1, &tp));
+    TRY(treadle_settings_size(&words, "cp", 1, &cp));
   }
+  TRY(refuse_both(config, cp));
   TRY(s->actor.strategy == TREADLE_STRATEGY_FSDP2 ? refuse_with_fsdp2(config)
                                                   : refuse_with_megatron(config));
   TRY(settle_sequence(config, s->actor.strategy == TREADLE_STRATEGY_FSDP2 ? 1 : tp));

@@ -62,7 +62,7 @@ static const treadle_key_info rows[] = {
   {"megatron_training.coc_mode", "-1", "", NONE, NULL},
   {"megatron_training.coc_parallel_num", "1", "", NONE, NULL},
   {"megatron_training.context_parallel_algo", "ulysses_cp_algo", "", NONE, NULL},
-  {"megatron_training.context_parallel_size", "1", "ranks", LIMITED, NULL},
+  {"megatron_training.context_parallel_size", "1", "ranks", HEARD, NULL},
   {"megatron_training.data_path", NULL, "path", HEARD, NULL},
   {"megatron_training.dataloader_type", NULL, "", NONE, NULL},
   {"megatron_training.dataset_additional_keys", "[]", "", NONE, NULL},

@@ -207,7 +207,7 @@ static const treadle_key_info rows[] = {
   {"model.batch_p2p_comm", NULL, "", NONE, NULL},
   {"model.bias_activation_fusion", NULL, "", NONE, NULL},
   {"model.bias_dropout_fusion", NULL, "", NONE, NULL},
-  {"model.context_parallel_size", "1", "ranks", LIMITED, NULL},
+  {"model.context_parallel_size", "1", "ranks", HEARD, NULL},
   {"model.encoder_seq_length", NULL, "tokens", NONE, NULL},
   {"model.expert_model_parallel_size", "1", "ranks", HEARD, NULL},
   {"model.expert_tensor_parallel_size", NULL, "ranks", HEARD, NULL},

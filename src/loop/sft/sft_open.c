@@ -16,6 +16,7 @@
 #include "run/checkpoint_room.h"
 #include "run/dropout.h"
 #include "token/tokenizer.h"
+#include "train/context.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -218,17 +219,19 @@ static void measure_longest(const treadle_sft *sft, treadle_trainer_options *opt
 
 /* How many replicas divide a step, and into how many stages each is divided. */
 static treadle_status find_replicas(const treadle_sft *sft, int64_t *dp_p, int64_t *pp_p) {
+  const treadle_config_actor *actor = &sft->settings->actor;
+  const bool sharded = actor->strategy == TREADLE_STRATEGY_FSDP2;
+  treadle_context_rank place;
   treadle_arena arena = {0};
   treadle_transformer *d = NULL;
   treadle_replica replica;
   treadle_status status = TREADLE_OK;
-  *dp_p = sft->ranks;
-  *pp_p = 1;
-  if (sft->settings->actor.strategy == TREADLE_STRATEGY_FSDP2) return TREADLE_OK;
-  TRY(treadle_transformer_create(sft->model, &d));
-  TRY(treadle_replica_find(d, sft->layout, 0, &arena, &replica));
-  *dp_p = replica.count;
-  *pp_p = sft->settings->actor.pipeline_model_parallel_size;
+  if (!sharded) TRY(treadle_transformer_create(sft->model, &d));
+  if (!sharded) TRY(treadle_replica_find(d, sft->layout, 0, &arena, &replica));
+  TRY(treadle_context_place(sft->layout, (int32_t)actor->ulysses_sequence_parallel_size,
+                            sharded ? NULL : &replica, 0, &place));
+  *dp_p = place.data_ranks;
+  *pp_p = sharded ? 1 : actor->pipeline_model_parallel_size;
 out:
   treadle_transformer_destroy(d);
   treadle_arena_release(&arena);
@@ -277,7 +280,8 @@ static treadle_status make_options(treadle_sft *sft, treadle_trainer_options *op
       .adam_beta2 = s->actor.adam_beta2,
       .adam_eps = s->actor.adam_eps,
       .most_micro_batches = most_micro_batches,
-      .fewer_micro_batches = s->actor.max_tokens_per_micro != 0};
+      .fewer_micro_batches = s->actor.max_tokens_per_micro != 0,
+      .ulysses_ranks = (int32_t)s->actor.ulysses_sequence_parallel_size};
   if (sft->train)
     TRY(measure(sft, s->training.data_path, sft->train, sft->train_count, true, options));
   else

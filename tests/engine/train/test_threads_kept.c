@@ -33,7 +33,8 @@ static const char *const models[] = {MODELS "llama-gqa-llama3rope", MODELS "qwen
                                      TREADLE_SOURCE_DIR "/examples/sequence/policy"};
 static const mesh meshes[] = {{"hf:dtype=fp32", "vllm:tp=1,dtype=fp32", 1},
                               {"megatron:tp=2,dtype=bf16", "vllm:tp=2,dtype=bf16", 2},
-                              {"megatron:pp=2,dtype=fp32", "vllm:pp=2,dtype=fp32", 2}};
+                              {"megatron:pp=2,dtype=fp32", "vllm:pp=2,dtype=fp32", 2},
+                              {"megatron:cp=2,dtype=bf16", "vllm:tp=2,dtype=bf16", 2}};
 static const cut cuts[] = {{1, 0.8, 0, -1, false}, {1.3, 1, 0, 5, true},      {0.7, 1, 0.1, -1, false},
                            {1, 0.8, 0, 5, false},  {1.2, 0.9, 0.05, 9, true}, {1, 0.8, 0.1, -1, true},
                            {1, 1, 0, -1, true}};

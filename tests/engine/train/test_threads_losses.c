@@ -120,10 +120,15 @@ static const struct mesh {
   int ranks;
   bool shares; /* the last rank has another's rows */
   bool idle;   /* a rank has no rows: of 10 there are 4 micro batches */
-} meshes[] = {{"megatron:tp=1,dtype=fp32", 2, false, false}, {"megatron:pp=2,dtype=fp32", 2, true, false},
-              {"megatron:tp=2,dtype=fp32", 2, true, false},  {"megatron:pp=2,dtype=fp32", 4, true, false},
-              {"fsdp2:dtype=fp32", 3, false, false},         {"megatron:tp=1,dtype=fp32", 5, false, true},
-              {"fsdp2:dtype=fp32", 5, false, true}};
+} meshes[] = {{"megatron:tp=1,dtype=fp32", 2, false, false},
+              {"megatron:pp=2,dtype=fp32", 2, true, false},
+              {"megatron:tp=2,dtype=fp32", 2, true, false},
+              {"megatron:pp=2,dtype=fp32", 4, true, false},
+              {"fsdp2:dtype=fp32", 3, false, false},
+              {"megatron:tp=1,dtype=fp32", 5, false, true},
+              {"fsdp2:dtype=fp32", 5, false, true},
+              {"megatron:cp=2,dtype=fp32", 2, true, false},
+              {"megatron:pp=2,cp=2,dtype=fp32", 4, true, false}};
 
 static void check_loss(const treadle_loss_options *loss, bool by_token) {
   const treadle_forward_options forward = loss_forward(loss);

@@ -48,7 +48,7 @@ static int starve(treadle_group *group, void *context) {
 
 static void test_no_memory(void **state) {
   static const char *const layouts[] = {"megatron:tp=2", "megatron:tp=2,pp=2", "megatron:pp=2",
-                                        "fsdp2:dp=4"};
+                                        "megatron:pp=2,cp=2", "fsdp2:dp=4"};
   scene s = {0};
   (void)state;
   assert_ok(treadle_model_open(TREADLE_SOURCE_DIR "/tests/golden/models/qwen2-tied", NULL, &s.model));

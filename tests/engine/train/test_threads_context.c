@@ -1,0 +1,249 @@
+/* Context parallel ranks, over threads: Ulysses with replicas and with fsdp2, and cp= of a layout, give gradients,
+ * losses and log-probabilities the bits of one rank with the same rows (of one data rank with fsdp2). Micro batches
+ * have one leaf of tokens and several, with rows that share a prompt; some ranks have no token. What a rank holds is
+ * what was predicted. Numbers that do not divide are refused. */
+/* ctest: stage=gcc label=threads timeout=300 */
+#include "test.h"
+#include "train/rows.h"
+
+#include "group/group.h"
+#include "treadle_builtin.h"
+
+#include <math.h>
+#include <pthread.h>
+
+enum { ROWS = 7, LONGEST = 500, RANKS_MOST = 8, COUNTED_MOST = ROWS * LONGEST };
+
+/* A micro batch of one leaf, one of three, and one that is shorter than a leaf. */
+static const size_t lengths[ROWS] = {150, 130, 400, 500, 333, 18, 2};
+static const int64_t batches[ROWS] = {0, 0, 1, 1, 1, 2, 2};
+
+static treadle_status fill(int64_t vocabulary, treadle_batch **batch_p) {
+  static int32_t ids[ROWS][LONGEST];
+  static uint8_t mask[ROWS][LONGEST];
+  static pthread_mutex_t once = PTHREAD_MUTEX_INITIALIZER;
+  rows_row rows[ROWS];
+  uint64_t seed = 5;
+  treadle_status status;
+  pthread_mutex_lock(&once);
+  for (int r = 0; r < ROWS; r++) {
+    rows[r] = (rows_row){ids[r], mask[r], lengths[r], r < 5 ? 90 : 0};
+    for (size_t i = 0; i < lengths[r]; i++) {
+      seed = seed * 6364136223846793005u + 1442695040888963407u;
+      ids[r][i] = (int32_t)((seed >> 33) % (uint64_t)vocabulary);
+      if ((r == 3 || r == 4) && i < 90) ids[r][i] = ids[2][i];
+      mask[r][i] = i > 0 && (seed >> 20) % 8 != 0;
+    }
+  }
+  status = rows_batch(rows, ROWS, batch_p);
+  pthread_mutex_unlock(&once);
+  if (status) return status;
+  const treadle_column column = {.struct_size = sizeof column,
+                                 .name = "micro_batch",
+                                 .type = TREADLE_COLUMN_INT64,
+                                 .width = 1,
+                                 .data = (void *)(uintptr_t)batches};
+  return treadle_batch_add(*batch_p, &column);
+}
+
+typedef struct one_rank {
+  treadle_group *group; /* NULL: alone */
+  const char *model, *layout;
+  treadle_trainer_options options;
+  int64_t vocabulary;
+  int rank, ranks;
+  treadle_status status;
+  char message[512];
+  uint64_t digest;
+  double norm, nll;
+  float logprobs[COUNTED_MOST];
+  size_t counted;        /* 0: another rank is given them */
+  size_t bytes, planned; /* memory of this rank, and as it was predicted */
+} one_rank;
+
+static treadle_status run(one_rank *r) {
+  treadle_model *model = NULL;
+  treadle_layout *layout = NULL;
+  treadle_trainer *trainer = NULL;
+  treadle_loss loss = TREADLE_INIT(treadle_loss);
+  treadle_trainer_memory memory[RANKS_MOST];
+  const treadle_forward_options forward = {.struct_size = sizeof forward, .micro_batch_size = 3};
+  const treadle_loss_options nll = {.struct_size = sizeof nll, .name = "nll"};
+  treadle_batch *all = NULL, *mine = NULL;
+  treadle_status status;
+  TRY(fill(r->vocabulary, &all));
+  TRY(treadle_model_open(r->model, NULL, &model));
+  TRY(treadle_layout_create(model, r->layout, r->ranks, NULL, &layout));
+  TRY(treadle_trainer_create(r->group, layout, &r->options, &trainer));
+  TRY(treadle_trainer_load(trainer));
+  TRY(treadle_trainer_slice(trainer, all, &forward, NULL, &mine));
+  for (int turn = 0; turn < 2; turn++) /* the second time as the first */
+    TRY(treadle_trainer_gradients(trainer, mine, &forward, &nll, NULL, &loss));
+  r->nll = loss.nll;
+  TRY(rows_logprobs(trainer, mine, &forward, NULL, r->logprobs, NULL, &r->counted));
+  TRY(treadle_trainer_norm(trainer, &r->norm));
+  TRY(treadle_trainer_digest(trainer, &r->digest));
+  r->bytes = treadle_trainer_bytes(trainer);
+  TRY(treadle_trainer_foresee(layout, &r->options, memory));
+  r->planned = memory[r->rank].peak;
+out:
+  snprintf(r->message, sizeof r->message, "%s", status ? treadle_error_message() : "");
+  treadle_trainer_destroy(trainer);
+  treadle_layout_destroy(layout);
+  treadle_model_close(model);
+  treadle_batch_destroy(mine);
+  treadle_batch_destroy(all);
+  return status;
+}
+
+static void *start(void *context) {
+  one_rank *r = context;
+  r->status = run(r);
+  return NULL;
+}
+
+/* What rank 0 of this many found; all fare alike. */
+static one_rank *run_ranks(const one_rank *like, const char *layout, int ranks) {
+  static one_rank all[RANKS_MOST];
+  treadle_group *groups[RANKS_MOST] = {NULL};
+  pthread_t threads[RANKS_MOST];
+  assert_ok(treadle_group_threads(ranks, 60, groups));
+  for (int i = 0; i < ranks; i++) {
+    all[i] = *like;
+    all[i].group = ranks > 1 ? groups[i] : NULL;
+    all[i].layout = layout;
+    all[i].rank = i;
+    all[i].ranks = ranks;
+    assert_int_equal(pthread_create(&threads[i], NULL, start, &all[i]), 0);
+  }
+  for (int i = 0; i < ranks; i++) assert_int_equal(pthread_join(threads[i], NULL), 0);
+  for (int i = 0; i < ranks; i++) treadle_group_close(groups[i]);
+  for (int i = 0; i < ranks; i++) assert_int_equal(all[i].status, all[0].status);
+  return all;
+}
+
+static one_rank run_well(const one_rank *like, const char *layout, int ranks) {
+  const one_rank *all = run_ranks(like, layout, ranks);
+  for (int i = 0; i < ranks; i++) {
+    if (all[i].status) fail_msg("%s, %s, rank %d: %s", like->model, layout, i, all[i].message);
+    if (all[i].bytes != all[i].planned)
+      fail_msg("%s, %s, rank %d: holds %zu bytes, %zu were predicted", like->model, layout, i, all[i].bytes,
+               all[i].planned);
+    assert_true(all[i].digest == all[0].digest && all[i].norm == all[0].norm && all[i].nll == all[0].nll);
+  }
+  for (int i = 0; i < ranks; i++)
+    if (all[i].counted) return all[i];
+  fail_msg("%s, %s: no rank has log-probabilities", like->model, layout);
+  return all[0];
+}
+
+typedef struct cut {
+  const char *layout;
+  int ranks, ulysses;
+  int heads;        /* that divide those of keys and values */
+  const char *like; /* whose bits they are, on this many ranks */
+  int like_ranks;
+} cut;
+
+static const cut cuts[] = {
+    {"megatron:cp=2", 2, 0, 2, "hf", 1},
+    {"megatron:tp=1", 2, 2, 2, "hf", 1},
+    {"fsdp2", 2, 2, 2, "fsdp2", 1},
+    {"megatron:pp=2,cp=2", 4, 0, 2, "hf", 1},
+    {"megatron:cp=4", 4, 0, 4, "hf", 1},
+    {"megatron:tp=2,cp=2", 4, 0, 4, "hf", 1},
+    {"fsdp2", 4, 4, 4, "fsdp2", 1},
+    {"fsdp2", 4, 2, 2, "fsdp2", 2},
+    {"megatron:tp=2,pp=2", 8, 2, 4, "hf", 1},
+    {"megatron:tp=2", 8, 2, 4, "megatron:dp=2", 2},
+    {"megatron:pp=2,vpp=2", 4, 2, 2, "hf", 1},
+    {"megatron:cp=2", 6, 0, 2, "megatron:dp=3", 3},
+    {"megatron:cp=2,order=tp-dp-cp-ep-pp", 4, 0, 2, "megatron:dp=2", 2},
+};
+enum { CUTS = sizeof cuts / sizeof *cuts };
+
+typedef struct subject {
+  const char *model; /* of the sources, or beside them */
+  int64_t vocabulary;
+  int kv_heads;
+  bool even; /* its layers make two stages */
+} subject;
+
+static const subject subjects[] = {
+    {"tests/golden/models/llama-gqa-llama3rope", 203, 2, true},
+    {"tests/golden/models/qwen2-tied", 203, 2, true},
+    {"../shared/data/golden/models/llama-tied-biases", 256, 8, true},
+    {"../shared/data/golden/models/qwen3", 203, 2, true},
+    {"../shared/data/stories260K/hf", 512, 4, false},
+};
+
+/* Each layout with one of the four ways to keep activations. */
+static void check_subject(const subject *s, const char *dtype, const char *kernels, int count) {
+  char path[512], like_text[128], text[128];
+  static one_rank alone;
+  alone = (one_rank){.model = path, .ranks = 1, .vocabulary = s->vocabulary};
+  snprintf(path, sizeof path, "%s/%s", TREADLE_SOURCE_DIR, s->model);
+  if (access(path, R_OK) != 0) {
+    printf("%s is not there: skipped\n", s->model);
+    return;
+  }
+  for (int c = 0; c < count; c++) {
+    if (s->kv_heads % cuts[c].heads || (strstr(cuts[c].layout, "pp=") && !s->even)) continue;
+    alone.options = (treadle_trainer_options){
+        .struct_size = sizeof alone.options, .kernels = kernels, .threads = 1, .most_rows = 1300};
+    snprintf(like_text, sizeof like_text, "%s%sdtype=%s", cuts[c].like,
+             strchr(cuts[c].like, ':') ? "," : ":", dtype);
+    const one_rank wanted = run_well(&alone, like_text, cuts[c].like_ranks);
+    alone.options.ulysses_ranks = cuts[c].ulysses;
+    alone.options.sequence_parallel = c & 1;
+    alone.options.recompute = c & 2;
+    snprintf(text, sizeof text, "%s%sdtype=%s", cuts[c].layout, strchr(cuts[c].layout, ':') ? "," : ":",
+             dtype);
+    const one_rank got = run_well(&alone, text, cuts[c].ranks);
+    if (got.digest != wanted.digest || got.norm != wanted.norm || got.nll != wanted.nll)
+      fail_msg(
+          "%s, %s, Ulysses %d, %s, %s: other bits than %s: norm %.17g and %.17g, -log p %.17g and %.17g",
+          s->model, text, cuts[c].ulysses, dtype, kernels, like_text, got.norm, wanted.norm, got.nll,
+          wanted.nll);
+    assert_int_equal(got.counted, wanted.counted);
+    assert_memory_equal(got.logprobs, wanted.logprobs, got.counted * sizeof *got.logprobs);
+  }
+}
+
+static void test_same_bits(void **state) {
+  (void)state;
+  for (size_t i = 0; i < sizeof subjects / sizeof *subjects; i++) {
+    check_subject(&subjects[i], i % 2 ? "bf16" : "fp32", "auto", CUTS);
+    if (i == 1) check_subject(&subjects[i], "bf16", "plain", 1); /* which take their time */
+  }
+}
+
+static void check_refused(const subject *s, const char *layout, int ranks, int ulysses, const char *why) {
+  char path[512];
+  static one_rank like;
+  like = (one_rank){.model = path, .vocabulary = s->vocabulary};
+  snprintf(path, sizeof path, "%s/%s", TREADLE_SOURCE_DIR, s->model);
+  like.options = (treadle_trainer_options){
+      .struct_size = sizeof like.options, .threads = 1, .most_rows = 1300, .ulysses_ranks = ulysses};
+  const one_rank *got = run_ranks(&like, layout, ranks);
+  if (got->status != TREADLE_REFUSED || !strstr(got->message, why))
+    fail_msg("%s, Ulysses %d: status %d, %s", layout, ulysses, got->status, got->message);
+}
+
+static void test_refused(void **state) {
+  (void)state;
+  check_refused(&subjects[0], "megatron:cp=4", 4, 0, "8 query heads and 2 key and value heads, of 8 and 2");
+  check_refused(&subjects[0], "megatron:tp=2,cp=2", 4, 0,
+                "4 query heads and 1 key and value heads, of 8 and 2");
+  check_refused(&subjects[0], "megatron:cp=2", 4, 2, "say one of the two");
+  check_refused(&subjects[0], "fsdp2", 3, 2,
+                "3 data parallel ranks, which Ulysses ranks, 2, do not divide");
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_same_bits),
+      cmocka_unit_test(test_refused),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
