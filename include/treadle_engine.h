@@ -146,6 +146,15 @@ typedef struct treadle_trainer_options {
   bool fewer_micro_batches;
   /* Rows go forward only, as those of a reward model do: there is no memory for gradients, and no optimizer. */
   bool forward_only;
+  /* LoRA: adapters of this rank train in place of the weights, which have neither gradients nor an optimizer; 0: the
+   * weights train. A matrix W counts as W + lora_alpha / lora_rank * B A, rounded to the type of W. */
+  int64_t lora_rank;
+  double lora_alpha;         /* 0: 16 */
+  /* Names of matrices, with commas: "q_proj,v_proj"; NULL: all of layers, but routers and single experts. */
+  const char *lora_modules;
+  const char *lora_adapter;  /* a folder of peft's with the adapters to begin with; NULL: A random, B zero */
+  uint64_t lora_seed;        /* of random A */
+  bool lora_save_merged;     /* the weights with the adapters in them are saved beside the adapters */
 } treadle_trainer_options;
 
 /* How rows go through the layers, and what is wanted of them.

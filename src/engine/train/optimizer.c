@@ -43,14 +43,14 @@ typedef struct run_of {
 /* What of storage tensor s lies in the share. */
 static run_of run_in(const treadle_train_windows *w, int32_t s, treadle_row_span share) {
   int32_t count;
-  const treadle_storage *weight = &treadle_layout_storages(w->layout, w->rank, &count)[s],
+  const treadle_storage *weight = &treadle_layout_storages(w->trained_layout, w->rank, &count)[s],
                         *grad = &treadle_layout_storages(w->grad_layout, w->rank, &count)[s];
   int64_t first = grad->offset / (int64_t)sizeof(float), end = first + grad->bytes / (int64_t)sizeof(float);
   int64_t begin = first > share.begin ? first : share.begin;
   if (end > share.end) end = share.end;
   return (run_of){.grad = begin,
                   .count = end > begin ? end - begin : 0,
-                  .weights = w->weights + weight->offset +
+                  .weights = w->trained + weight->offset +
                              (begin - first) * (int64_t)treadle_dtype_bytes(weight->dtype),
                   .dtype = weight->dtype,
                   .decays = grad->ndim > 1};
@@ -58,7 +58,7 @@ static run_of run_in(const treadle_train_windows *w, int32_t s, treadle_row_span
 
 static int32_t storages_of(const treadle_train_windows *w) {
   int32_t count;
-  treadle_layout_storages(w->layout, w->rank, &count);
+  treadle_layout_storages(w->trained_layout, w->rank, &count);
   return count;
 }
 
@@ -131,6 +131,7 @@ static treadle_status take_step(const treadle_train_optimizer *o, const treadle_
 static treadle_status take_and_tell(treadle_trainer *t, const treadle_optimizer_step *step, double norm) {
   treadle_status status = take_step(&t->optimizer, step, norm);
   treadle_train_forget_unit(t->shards);
+  treadle_train_forget_merged(t->adapters);
   treadle_train_tell(&t->ranks, status);
   return status;
 }

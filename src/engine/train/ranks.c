@@ -105,9 +105,15 @@ static places places_of(const treadle_train_room *room, const treadle_pipeline *
   return at;
 }
 
+/* With adapters, of which each rank has all: their gradients are added up on it. */
+static uint64_t shard_board(const treadle_train_shards *shards, const treadle_train_adapters *adapters) {
+  const uint64_t bytes = (treadle_train_shard_board(shards) + LINE - 1) / LINE * LINE;
+  return adapters ? bytes + treadle_exchange_memory(PIECE) : bytes;
+}
+
 uint64_t treadle_train_board_bytes(const treadle_trainer *t, const treadle_train_room *room) {
   if (t->windows.layout->ranks == 1) return 0;
-  return treadle_board_memory(t->shards ? treadle_train_shard_board(t->shards)
+  return treadle_board_memory(t->shards ? shard_board(t->shards, t->adapters)
                                         : places_of(room, &t->stage.pipeline).all);
 }
 
@@ -152,10 +158,17 @@ out:
 
 static treadle_status meet_shards(treadle_trainer *t) {
   treadle_train_ranks *r = &t->ranks;
-  uint64_t bytes = treadle_train_shard_board(t->shards);
+  const uint64_t bytes = shard_board(t->shards, t->adapters);
+  treadle_board_set *all;
   treadle_status status;
   TRY(treadle_board_create(r->group, bytes, &r->board));
   TRY(treadle_group_agree(r->group, treadle_train_join_shards(t->shards)));
+  r->room.pieces = PIECE;
+  if (t->adapters) {
+    TRY(treadle_group_agree(r->group, treadle_board_split(r->board, 0, &all)));
+    TRY(treadle_group_agree(r->group, treadle_exchange_create(all, bytes - treadle_exchange_memory(PIECE),
+                                                              PIECE, &r->replicas)));
+  }
   r->board_bytes = treadle_train_board_bytes(t, &r->room);
 out:
   return status;
@@ -248,9 +261,9 @@ out:
 }
 
 treadle_status treadle_train_join_gradients(treadle_trainer *t) {
-  const treadle_leaf_range mine = {(int32_t)t->replica.number, 1, (int32_t)t->replica.count};
+  const treadle_leaf_range mine = {(int32_t)t->optimizer.replica, 1, (int32_t)t->optimizer.replicas};
   treadle_status status = TREADLE_OK;
-  if (t->shards) return TREADLE_OK; /* it was done unit by unit */
+  if (t->shards && !t->adapters) return TREADLE_OK; /* it was done unit by unit */
   treadle_back_tie(&t->back);
   if (t->ranks.ends) TRY(join_ends(t->ranks.ends, &t->back, t->stage.number == 0));
   if (t->ranks.replicas)
@@ -298,6 +311,7 @@ treadle_status treadle_train_each_own(treadle_trainer *t, treadle_train_visit lo
   const looking w = {.back = back, .look = look, .context = context};
   treadle_status status;
   TRY(treadle_train_need_gradients(&t->windows, "treadle_trainer_norm"));
+  if (t->adapters) return treadle_train_each_adapter(t->adapters, look, context);
   if (t->shards) {
     if (treadle_train_answers(t->shards))
       look(context, treadle_train_grads(&t->windows), (int64_t)(t->windows.grad_bytes / sizeof(float)));
