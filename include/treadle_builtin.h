@@ -426,7 +426,14 @@ treadle_status treadle_trainer_save(treadle_trainer *trainer, const char *folder
 /* Reads what a trainer of any layout and any number of ranks has saved. Refused: tensors other than the model's. After
  * a failure the trainer has no state to continue with. */
 treadle_status treadle_trainer_resume(treadle_trainer *trainer, const char *folder);
-/* The digest of the weights, as in treadle_switch_digest. */
+/* LoRA: gathers the adapters of all ranks on each, where the options have lora_gather. */
+treadle_status treadle_trainer_gather_adapters(treadle_trainer *trainer);
+/* Adds the adapters that were gathered last to the weights of the base that a rank of this layout has in a window, in
+ * place: matrices become what the trainer multiplies by, to the bit. A window must be merged once. Refused: weights of
+ * another type than the trainer's. Local. */
+treadle_status treadle_trainer_merge_adapters(treadle_trainer *trainer, const treadle_layout *layout, int64_t rank,
+                                              void *window);
+/* The digest of the weights, as in treadle_switch_digest. With adapters: of the base and of them. */
 treadle_status treadle_trainer_weights_digest(treadle_trainer *trainer, uint64_t *digest_p);
 /* The square root of the sum of squares of all gradients, with equal bits in every layout. NaN: a gradient is not
  * finite. */

@@ -155,6 +155,7 @@ typedef struct treadle_trainer_options {
   const char *lora_adapter;  /* a folder of peft's with the adapters to begin with; NULL: A random, B zero */
   uint64_t lora_seed;        /* of random A */
   bool lora_save_merged;     /* the weights with the adapters in them are saved beside the adapters */
+  bool lora_gather;          /* there is memory on each rank for treadle_trainer_gather_adapters */
 } treadle_trainer_options;
 
 /* How rows go through the layers, and what is wanted of them.
@@ -297,6 +298,10 @@ typedef struct treadle_train_engine {
                            treadle_batch *out);
   treadle_status (*scores)(void *engine, const treadle_batch *batch, const treadle_forward_options *forward,
                            treadle_batch *out);
+  /* LoRA. gather: each rank gets the adapters of now, from all ranks; collective. merge: adds them to the weights of
+   * the base that a rank of this layout has in a window; local. NULL: nothing is to be added to weights. */
+  treadle_status (*gather)(void *engine);
+  treadle_status (*merge)(void *engine, const treadle_layout *layout, int64_t rank, void *window);
 } treadle_train_engine;
 
 /* Opens an engine on the ranks of a group, for a layout. It fills *engine_p, whose struct_size is set. `context` is the

@@ -8,6 +8,7 @@
  *   adapters_merge.c   merged matrices of a layer
  *   adapters_back.c    gradients
  *   adapters_state.c   what they begin with, and their files
+ *   adapters_fold.c    all of them on each rank, and merged into windows of other layouts
  *
  * NULL stands for a trainer without adapters. */
 #ifndef TREADLE_TRAIN_ADAPTERS_H
@@ -15,6 +16,7 @@
 
 #include "adapter/adapter.h"
 #include "train/back_product.h"
+#include "train/ranks.h"
 #include "train/windows.h"
 
 /* A target on this rank. */
@@ -43,6 +45,8 @@ typedef struct treadle_train_adapters {
   bool base_alone;      /* passes compute without the adapters */
   uint64_t seed;        /* of random A */
   const char *folder;   /* of adapters to begin with; NULL: random ones */
+  bool gathers;         /* this rank can have all adapters */
+  float *all;           /* then: [elems] those of the last gathering */
   bool saves_merged;    /* the weights with the adapters in them are saved, too */
   uint64_t base_digest; /* of the weights beside the adapters, once they are loaded */
 } treadle_train_adapters;
@@ -105,5 +109,15 @@ treadle_status treadle_train_load_adapters(const treadle_train_adapters *adapter
 /* Takes the adapters of peft's folder, which must be those of this trainer. */
 treadle_status treadle_train_open_adapter_folder(const treadle_train_adapters *adapters,
                                                  const char *folder);
+
+/* ---- adapters_fold.c ---- */
+
+/* Values of all adapters, [elems], from the ranks that have them. Collective. */
+treadle_status treadle_train_gather_adapters(const treadle_train_adapters *adapters,
+                                             const treadle_train_ranks *ranks, float *all);
+/* Merges them into the matrices that a rank has of the base in another layout, in place. Refused: values of another type than the base has
+ * here. */
+treadle_status treadle_train_fold_adapters(const treadle_train_adapters *adapters, const float *all,
+                                           const treadle_layout *layout, int64_t rank, char *window);
 
 #endif

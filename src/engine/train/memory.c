@@ -337,11 +337,15 @@ out:
   return status;
 }
 
-/* Adapters lie in memory of their own, which stays where it is. */
-static treadle_status take_trained(treadle_train_windows *w, treadle_train_memory *m) {
+/* Adapters lie in memory that stays where it is: on the board, where other ranks have other parts of them. */
+static treadle_status take_trained(treadle_train_windows *w, const treadle_train_adapters *a,
+                                   treadle_board *board, uint64_t at, treadle_train_memory *m) {
   void *window = w->weights;
   treadle_status status = TREADLE_OK;
-  if (w->adapter_bytes) TRY(allocate(m, w->adapter_bytes, "adapters", &window));
+  if (a && board)
+    window = (char *)treadle_board_own(board) + at;
+  else if (a)
+    TRY(allocate(m, w->adapter_bytes, "adapters", &window));
   w->trained = window;
 out:
   return status;
@@ -355,7 +359,12 @@ treadle_status treadle_train_allocate(treadle_trainer *t) {
   if (!m->work) TRY(allocate(m, m->work_bytes, "activations", &m->work));
   place(t, &s, m->work);
   TRY(take_windows(t));
-  TRY(take_trained(&t->windows, m));
+  TRY(take_trained(&t->windows, t->adapters, t->shards ? NULL : t->ranks.board, t->ranks.adapters_at, m));
+  if (t->adapters && t->adapters->gathers) {
+    void *all = NULL;
+    TRY(allocate(m, (size_t)t->adapters->adapter->elems * sizeof(float), "adapters of all ranks", &all));
+    t->adapters->all = all;
+  }
   TRY(part_tied(&t->back, &t->arena));
   TRY(take_optimizer(&t->optimizer, m, treadle_train_trained_dtype(&t->back)));
 out:

@@ -19,7 +19,8 @@ treadle_trainer_memory treadle_train_holds(const treadle_trainer *t, const tread
   if (t->shards && !board) m.board += (size_t)treadle_train_unit_grad_bytes(t->shards);
   if (w->given) m.params = m.grads = m.optimizer = 0; /* they are the caller's */
   windows = m.params + m.grads + m.optimizer;
-  m.board += w->adapter_bytes; /* beside all windows */
+  if (t->shards || !board) m.board += w->adapter_bytes; /* beside all windows */
+  if (t->adapters && t->adapters->gathers) m.board += (size_t)t->adapters->adapter->elems * sizeof(float);
   m.peak = m.work + m.board + (w->offloads ? 0 : windows);
   return m;
 }

@@ -2,7 +2,8 @@
  * to stage on rings. Ranks with the same part in other replicas have other rows (data parallel); their gradients are added up at the end,
  * and so are the halves of a tied gradient, which the first and the last stage have.
  *
- * A rank's part of the board: sums of the stage, logits of the stage, pieces of windows, then the rings on which it sends. */
+ * A rank's part of the board: sums of the stage, logits of the stage, pieces of windows, then the rings on which it sends,
+ * then its adapters. */
 #include "train/trainer.h"
 
 #include "base/larger.h"
@@ -69,12 +70,14 @@ treadle_train_room treadle_train_measure_room(const treadle_back *back, const tr
   room.logits = (uint64_t)(TREADLE_HEAD_ROWS * back->width.vocabulary);
   room.pieces = PIECE;
   room.slots = stage->slots;
+  if (back->adapters) room.adapters = back->adapters->windows->adapter_bytes;
   return room;
 }
 
 void treadle_train_join_room(treadle_train_room *room, const treadle_train_room *other) {
   room->pass.within = (uint64_t)treadle_larger((int64_t)room->pass.within, (int64_t)other->pass.within);
   room->logits = (uint64_t)treadle_larger((int64_t)room->logits, (int64_t)other->logits);
+  room->adapters = (uint64_t)treadle_larger((int64_t)room->adapters, (int64_t)other->adapters);
 }
 
 /* The largest room that any rank needs. */
@@ -93,15 +96,16 @@ out:
 
 /* Where the parts of the board begin. */
 typedef struct places {
-  uint64_t logits, pieces, rings, all;
+  uint64_t logits, pieces, rings, adapters, all;
 } places;
 
 static places places_of(const treadle_train_room *room, const treadle_pipeline *pipeline) {
   places at = {.logits = treadle_pass_board_bytes(&room->pass)};
   at.pieces = at.logits + treadle_exchange_memory(room->logits);
   at.rings = at.pieces + 2 * treadle_exchange_memory(room->pieces);
-  at.all = at.rings;
-  if (pipeline->stages > 1) at.all += 2 * (uint64_t)room->chunks * treadle_train_ring_bytes(room);
+  at.adapters = at.rings;
+  if (pipeline->stages > 1) at.adapters += 2 * (uint64_t)room->chunks * treadle_train_ring_bytes(room);
+  at.all = at.adapters + (room->adapters + LINE - 1) / LINE * LINE;
   return at;
 }
 
@@ -184,6 +188,7 @@ treadle_status treadle_train_meet(treadle_trainer *t) {
   TRY(largest_room(r, &t->back, &t->stage));
   places at = places_of(&r->room, &t->stage.pipeline);
   TRY(treadle_board_create(r->group, at.all, &r->board));
+  r->adapters_at = at.adapters;
   TRY(treadle_group_agree(r->group, treadle_pass_join(t->pass, r->board, &r->room.pass)));
   if (t->pass->ranks.gather.columns)
     status = treadle_fail(

@@ -11,6 +11,7 @@ typedef struct treadle_train_room {
   uint64_t logits, pieces, rows; /* of the stage's logits; of windows; of a ring's slot */
   int64_t slots;                 /* of a ring */
   int64_t chunks;                /* of a rank */
+  uint64_t adapters; /* bytes of a rank's window of adapters; 0: there are none, or each has all */
 } treadle_train_room;
 
 /* All NULL: this rank is alone. */
@@ -22,6 +23,7 @@ typedef struct treadle_train_ranks {
   treadle_exchange *ends;     /* the two stages that have halves of a tied gradient */
   treadle_train_room room;
   size_t board_bytes;
+  uint64_t adapters_at; /* where windows of adapters are on each rank's part of the board */
 } treadle_train_ranks;
 
 /* The larger of both, which `room` becomes. */

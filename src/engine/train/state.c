@@ -11,12 +11,14 @@
  *   optimizer/exp_avg/  exp_avg_sq/  state.json               */
 #include "train/trainer.h"
 
+#include "base/alloc.h"
 #include "base/argument.h"
 #include "group/group.h"
 #include "io/file.h"
 #include "io/json.h"
 #include "model/build.h"
 #include "train/saved_values.h"
+#include "weights/filled.h"
 #include "weights/load.h"
 
 #include <errno.h>
@@ -107,6 +109,27 @@ out:
   return treadle_train_agree(t->ranks, status);
 }
 
+/* The weights with the adapters in them. */
+static treadle_status save_merged(const saved_parts *t, const char *folder,
+                                  const treadle_save_options *options) {
+  const treadle_train_windows *w = t->windows;
+  char path[PATH_MAX], *window = treadle_alloc(w->weight_bytes + 1);
+  float *all = treadle_alloc_array((size_t)t->adapters->adapter->elems, sizeof *all);
+  treadle_status status = window && all ? join_path(path, folder, "huggingface")
+                                        : treadle_fail(TREADLE_NO_MEMORY, "no memory for merged weights");
+  TRY(treadle_train_agree(t->ranks, status));
+  memcpy(window, w->weights, w->weight_bytes);
+  TRY(treadle_train_gather_adapters(t->adapters, t->ranks, all));
+  TRY(treadle_train_agree(t->ranks,
+                          treadle_train_fold_adapters(t->adapters, all, w->layout, w->rank, window)));
+  treadle_filled_memory(window, w->weight_bytes);
+  TRY(treadle_layout_save(t->ranks->group, w->layout, window, path, options));
+out:
+  treadle_free(all);
+  treadle_free(window);
+  return status;
+}
+
 static treadle_status save_steps(const saved_parts *t, const char *folder) {
   const treadle_train_optimizer *o = t->optimizer;
   const treadle_group *group = o->ranks->group;
@@ -155,6 +178,7 @@ treadle_status treadle_trainer_save(treadle_trainer *t, const char *folder) {
     TRY(save_adapters(&of, path, t->windows.trained));
   else
     TRY(treadle_layout_save(t->ranks.group, t->windows.layout, t->windows.weights, path, &options));
+  if (t->adapters && t->adapters->saves_merged) TRY(save_merged(&of, folder, &options));
   if (!t->optimizer.exp_avg) goto out;
   status = join_path(path, folder, "optimizer");
   if (!status) status = make_folder(t->ranks.group, path);
@@ -276,7 +300,9 @@ out:
 
 static treadle_status load_base(const treadle_train_windows *w) {
   treadle_status status;
-  TRY(treadle_model_need_weights(w->layout->model));
+  if (treadle_model_weights(w->layout->model) != TREADLE_WEIGHTS_FILES)
+    REFUSE("%s: adapters go on beside the weights that they began beside, and these were made up",
+           w->layout->model->path);
   TRY(treadle_layout_load(w->layout, w->rank, w->weights));
   TRY(treadle_train_check_weights(w));
 out:

@@ -102,9 +102,10 @@ static treadle_status check_options(const treadle_trainer_options *o) {
     REFUSE("most_sequences %lld: 1 to %d, or 0", (long long)o->most_sequences, ROWS_LIMIT);
   if (o->most_micro_batches < 0 || o->most_micro_batches > ROWS_LIMIT)
     REFUSE("most_micro_batches %d: 1 to %d, or 0", o->most_micro_batches, ROWS_LIMIT);
-  if (o->lora_rank < 0 || (o->forward_only && o->lora_rank))
-    REFUSE("lora_rank %lld: 1 to %d, or 0%s", (long long)o->lora_rank, TREADLE_ADAPTER_RANK_MOST,
-           o->forward_only ? "; rows that go forward only train no adapters" : "");
+  if (o->lora_rank < 0 || !(o->lora_alpha >= 0))
+    REFUSE("lora_rank %lld, lora_alpha %g: 0 at least", (long long)o->lora_rank, o->lora_alpha);
+  if (o->forward_only && o->lora_rank)
+    REFUSE("forward_only, with lora_rank: rows that go forward only train no adapters");
   if (o->forward_only && (o->optimizer || o->grads_window))
     REFUSE("forward_only, with %s: rows that go forward only make no gradients",
            o->optimizer ? "optimizer" : "grads_window");
@@ -269,6 +270,7 @@ static treadle_status open_adapters(const treadle_train_adapter_parts *of, const
   TRY(treadle_train_open_adapters(of, adapter, adapters_p));
   (*adapters_p)->seed = o->lora_seed;
   (*adapters_p)->saves_merged = o->lora_save_merged;
+  (*adapters_p)->gathers = o->lora_gather;
   if (o->lora_adapter && !((*adapters_p)->folder = treadle_arena_copy_text(of->arena, o->lora_adapter)))
     return treadle_fail(TREADLE_NO_MEMORY, "no memory for a trainer");
 out:
@@ -324,8 +326,9 @@ static uint64_t hash_options(const treadle_trainer_options *o) {
   uint64_t hash = treadle_hash_bytes(adam, sizeof adam, (uint64_t)o->lora_rank);
   hash = treadle_hash_text(o->lora_modules ? o->lora_modules : "", hash);
   hash = treadle_hash_text(o->lora_adapter ? o->lora_adapter : "", treadle_hash_more(hash, o->lora_seed));
-  return treadle_hash_more(hash, (uint64_t)o->lora_save_merged << 3 | (uint64_t)o->forward_only << 2 |
-                                     (uint64_t)o->optimizer << 1 | o->distributed_optimizer);
+  return treadle_hash_more(hash, (uint64_t)o->lora_gather << 4 | (uint64_t)o->lora_save_merged << 3 |
+                                     (uint64_t)o->forward_only << 2 | (uint64_t)o->optimizer << 1 |
+                                     o->distributed_optimizer);
 }
 
 treadle_status treadle_trainer_create(treadle_group *group, const treadle_layout *layout,

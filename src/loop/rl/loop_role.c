@@ -76,6 +76,7 @@ treadle_status treadle_rl_trainer_options(const treadle_rl_role *role, const tre
       .most_sequences = role->config->micro_batch_size,
       .most_micro_batches = most_micro_batches,
       .fewer_micro_batches = fewer};
+  if (role->config == &s->actor) treadle_train_lora_options(s, to);
 out:
   return status;
 }

@@ -274,6 +274,7 @@ static treadle_status make_options(treadle_sft *sft, treadle_trainer_options *op
       .adam_eps = s->actor.adam_eps,
       .most_micro_batches = most_micro_batches,
       .fewer_micro_batches = s->actor.max_tokens_per_micro != 0};
+  treadle_train_lora_options(s, options);
   if (sft->train)
     TRY(measure(sft, s->training.data_path, sft->train, sft->train_count, true, options));
   else
