@@ -134,6 +134,7 @@ typedef struct treadle_make_model_arguments {
 
 typedef struct treadle_convert_arguments {
   bool trust;
+  const char *lora;
 } treadle_convert_arguments;
 
 typedef struct treadle_generate_arguments {

@@ -191,6 +191,7 @@ static const option_row rows[] = {
   {"max-len", "N", "maximum number of tokens in a sequence, including the prompt (default: max_position_embeddings)", COUNT, AT(engine.max_len), ENGINES, 0, 1, {0}, NULL, 1 << 24},
   {"runs", "", "also print each run of elements: where it is in the storage tensor, and which Hugging Face elements it holds", FLAG, AT(layout.runs), TREADLE_IN_LAYOUT, 0, 0, {0}, NULL, 0},
   {"by-rank", "", "with --json: print a row for every rank, even if there are more than 4,096 ranks", FLAG, AT(plan.by_rank), TREADLE_IN_PLAN, 0, 0, {0}, NULL, 0},
+  {"lora", "DIR", "merge the adapters of this folder, as peft writes it, into the weights", TEXT, AT(convert.lora), TREADLE_IN_CONVERT, 0, 0, {0}, NULL, 0},
   {"trust", "", "if several files hold a copy of one weight, compare only copies smaller than 1 MiB (default: compare all copies)", FLAG, AT(convert.trust), TREADLE_IN_CONVERT, 0, 0, {0}, NULL, 0},
   {"expanded", "", "with show: print one complete file, with its blocks, the family that it extends, and its changes merged", FLAG, AT(family.expanded), TREADLE_IN_FAMILY, 0, 0, {0}, NULL, 0},
   {"like", "NAME", "with new: the family that the draft extends (default: the most similar one)", TEXT, AT(family.like), TREADLE_IN_FAMILY, 0, 0, {0}, NULL, 0},

@@ -78,6 +78,16 @@ treadle_status treadle_adapter_open(const treadle_model *base, const char *folde
 treadle_status treadle_adapter_read(const treadle_adapter *adapter, const char *path, float *values);
 /* Writes adapter_config.json. */
 treadle_status treadle_adapter_write_config(const treadle_adapter *adapter, const char *folder);
+
+/* ---- The mark of merged weights (mark.c) ----
+ *
+ * A folder of weights with adapters in them says whose they are: merged_adapter.json, {"digests": ["0123456789abcdef", ..]}, of the values of each adapter.
+ * Nobody can tell otherwise, and merging once more would be wrong. */
+
+/* Refused: the folder has them already. *digests_p: those of the folder and then theirs, as a JSON text that free() ends. */
+treadle_status treadle_adapter_mark(const treadle_adapter *adapter, const float *values, const char *folder,
+                                    char **text_p);
+#define TREADLE_ADAPTER_MARK    "merged_adapter.json"
 #define TREADLE_ADAPTER_CONFIG  "adapter_config.json"
 #define TREADLE_ADAPTER_WEIGHTS "adapter_model.safetensors"
 

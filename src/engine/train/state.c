@@ -24,6 +24,7 @@
 #include <errno.h>
 #include <jansson.h>
 #include <limits.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -109,6 +110,20 @@ out:
   return treadle_train_agree(t->ranks, status);
 }
 
+/* The folder says whose adapters its weights have. */
+static treadle_status save_mark(const saved_parts *t, const float *all, const char *folder) {
+  const treadle_model *base = t->windows->layout->model;
+  char path[PATH_MAX], *text = NULL;
+  treadle_status status = TREADLE_OK;
+  if (t->ranks->group && treadle_group_rank(t->ranks->group) > 0) return TREADLE_OK;
+  TRY(treadle_adapter_mark(t->adapters->adapter, all, base->folder ? base->folder : folder, &text));
+  TRY(join_path(path, folder, TREADLE_ADAPTER_MARK));
+  TRY(treadle_file_write(path, text, strlen(text)));
+out:
+  free(text);
+  return status;
+}
+
 /* The weights with the adapters in them. */
 static treadle_status save_merged(const saved_parts *t, const char *folder,
                                   const treadle_save_options *options) {
@@ -124,6 +139,7 @@ static treadle_status save_merged(const saved_parts *t, const char *folder,
                           treadle_train_fold_adapters(t->adapters, all, w->layout, w->rank, window)));
   treadle_filled_memory(window, w->weight_bytes);
   TRY(treadle_layout_save(t->ranks->group, w->layout, window, path, options));
+  TRY(treadle_train_agree(t->ranks, save_mark(t, all, path)));
 out:
   treadle_free(all);
   treadle_free(window);

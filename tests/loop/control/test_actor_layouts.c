@@ -15,17 +15,21 @@ static const double temperatures[ROUNDS] = {1, 0.7};
 static const struct pair {
   const char *train, *infer;
   int ranks;
+  int lora; /* adapters of this rank train; 0: the weights do */
 } pairs[] = {
-    {"megatron:tp=2,dtype=bf16", "vllm:tp=1,dtype=bf16", 2},
-    {"megatron:tp=2,dtype=fp32", "vllm:tp=2,dtype=fp32", 2},
-    {"megatron:tp=2,dtype=bf16", "sglang:tp=4,dtype=bf16", 4},
-    {"megatron:tp=4,dtype=fp32", "vllm:tp=2,dtype=fp32", 4},
-    {"megatron:tp=4,dtype=bf16", "vllm:tp=4,dtype=bf16", 4},
-    {"megatron:pp=2,dtype=bf16", "vllm:tp=2,dtype=bf16", 2},
-    {"megatron:tp=2,pp=2,dtype=bf16", "vllm:tp=1,dtype=bf16", 4},
-    {"megatron:tp=2,pp=2,dtype=fp32", "sglang:tp=2,dtype=fp32", 4},
-    {"fsdp2:dtype=bf16", "vllm:tp=1,dtype=bf16", 2},
-    {"fsdp2:dtype=fp32", "vllm:tp=4,dtype=fp32", 4},
+    {"megatron:tp=2,dtype=bf16", "vllm:tp=1,dtype=bf16", 2, 0},
+    {"megatron:tp=2,dtype=fp32", "vllm:tp=2,dtype=fp32", 2, 0},
+    {"megatron:tp=2,dtype=bf16", "sglang:tp=4,dtype=bf16", 4, 0},
+    {"megatron:tp=4,dtype=fp32", "vllm:tp=2,dtype=fp32", 4, 0},
+    {"megatron:tp=4,dtype=bf16", "vllm:tp=4,dtype=bf16", 4, 0},
+    {"megatron:pp=2,dtype=bf16", "vllm:tp=2,dtype=bf16", 2, 0},
+    {"megatron:tp=2,pp=2,dtype=bf16", "vllm:tp=1,dtype=bf16", 4, 0},
+    {"megatron:tp=2,pp=2,dtype=fp32", "sglang:tp=2,dtype=fp32", 4, 0},
+    {"fsdp2:dtype=bf16", "vllm:tp=1,dtype=bf16", 2, 0},
+    {"fsdp2:dtype=fp32", "vllm:tp=4,dtype=fp32", 4, 0},
+    {"megatron:tp=2,pp=2,dtype=bf16", "vllm:tp=1,dtype=bf16", 4, 4},
+    {"megatron:tp=2,dtype=fp32", "sglang:tp=4,dtype=fp32", 4, 3},
+    {"fsdp2:dtype=bf16", "vllm:tp=2,dtype=bf16", 2, 8},
 };
 
 /* Of a pair, or of the part of it that a rank sees. */
@@ -168,14 +172,17 @@ out:
 
 static int run(treadle_group *group, void *context) {
   scene *s = context;
-  const treadle_trainer_options trainer = {
-      .struct_size = sizeof trainer, .threads = 1, .most_rows = MICRO * LENGTH, .optimizer = true};
+  const treadle_trainer_options trainer = {.struct_size = sizeof trainer,
+                                           .threads = 1,
+                                           .most_rows = MICRO * LENGTH,
+                                           .optimizer = true,
+                                           .lora_rank = s->pair->lora};
   const treadle_generator_options engine = {
       .struct_size = sizeof engine, .threads = 1, .max_batch = 16, .prefill_chunk = 16, .max_len = 64};
   const treadle_actor_options options = {.struct_size = sizeof options,
                                          .trainer = &trainer,
                                          .engine = &engine,
-                                         .keep = s->flips ? TREADLE_KEEP_HOST : TREADLE_KEEP_INFER,
+                                         .keep = s->flips || s->pair->lora ? TREADLE_KEEP_HOST : TREADLE_KEEP_INFER,
                                          .page_bytes = PAGE,
                                          .kv_bytes = 1 << 18};
   const int rank = treadle_group_rank(group);
