@@ -402,7 +402,7 @@ treadle_status treadle_trainer_loss(treadle_trainer *trainer, const treadle_batc
                                     const treadle_forward_options *forward, const treadle_loss_options *loss,
                                     treadle_loss *loss_p);
 /* Computes log-probabilities alone. weights: NULL, or a window of another model's weights in the trainer's layout, to
- * compute with instead. */
+ * compute with instead, without adapters: its own window of weights is the base alone. */
 treadle_status treadle_trainer_logprobs(treadle_trainer *trainer, const treadle_batch *batch,
                                         const treadle_forward_options *forward, const void *weights,
                                         treadle_batch *out);
@@ -426,13 +426,22 @@ treadle_status treadle_trainer_rebind(treadle_trainer *trainer);
 treadle_status treadle_trainer_step(treadle_trainer *trainer, const treadle_optimizer_step *step,
                                     treadle_optimizer_figures *result_p);
 /* Writes weights and the optimizer's state into an existing folder: huggingface/, and optimizer/ with master/, exp_avg/
- * and exp_avg_sq/ as fp32. Each is a Hugging Face folder. It overwrites the gradients. Refused: one of these folders is
- * there and is not empty. */
+ * and exp_avg_sq/ as fp32. Each is a Hugging Face folder. With adapters: lora_adapter/, and optimizer/ with exp_avg/
+ * and exp_avg_sq/, each a folder of peft's; huggingface/ with merged weights, if lora_save_merged asks for them. It
+ * overwrites the gradients. Refused: one of these folders is there and is not empty. */
 treadle_status treadle_trainer_save(treadle_trainer *trainer, const char *folder);
-/* Reads what a trainer of any layout and any number of ranks has saved. Refused: tensors other than the model's. After
- * a failure the trainer has no state to continue with. */
+/* Reads what a trainer of any layout and any number of ranks has saved. With adapters the weights beside them are those
+ * of the model. Refused: tensors other than the model's; adapters that were trained beside other weights. After a
+ * failure the trainer has no state to continue with. */
 treadle_status treadle_trainer_resume(treadle_trainer *trainer, const char *folder);
-/* The digest of the weights, as in treadle_switch_digest. */
+/* LoRA: gathers the adapters of all ranks on each, where the options have lora_gather. */
+treadle_status treadle_trainer_gather_adapters(treadle_trainer *trainer);
+/* Adds the adapters that were gathered last to the weights of the base that a rank of this layout has in a window, in
+ * place: matrices become what the trainer multiplies by, to the bit. A window must be merged once. Refused: weights of
+ * another type than the trainer's. Local. */
+treadle_status treadle_trainer_merge_adapters(treadle_trainer *trainer, const treadle_layout *layout, int64_t rank,
+                                              void *window);
+/* The digest of the weights, as in treadle_switch_digest. With adapters: of the base and of them. */
 treadle_status treadle_trainer_weights_digest(treadle_trainer *trainer, uint64_t *digest_p);
 /* The square root of the sum of squares of all gradients, with equal bits in every layout. NaN: a gradient is not
  * finite. */

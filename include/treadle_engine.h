@@ -155,6 +155,16 @@ typedef struct treadle_trainer_options {
   /* Ulysses: this many data parallel ranks that follow each other have the same rows, and divide their tokens among
    * them; 0: each has all of its own. A layout with cp= says it for itself, and takes none here. */
   int32_t ulysses_ranks;
+  /* LoRA: adapters of this rank train in place of the weights, which have neither gradients nor an optimizer; 0: the
+   * weights train. A matrix W counts as W + lora_alpha / lora_rank * B A, rounded to the type of W. */
+  int64_t lora_rank;
+  double lora_alpha;         /* 0: 16 */
+  /* Names of matrices, with commas: "q_proj,v_proj"; NULL: all of layers, but routers and single experts. */
+  const char *lora_modules;
+  const char *lora_adapter;  /* a folder of peft's with the adapters to begin with; NULL: A random, B zero */
+  uint64_t lora_seed;        /* of random A */
+  bool lora_save_merged;     /* the weights with the adapters in them are saved beside the adapters */
+  bool lora_gather;          /* there is memory on each rank for treadle_trainer_gather_adapters */
 } treadle_trainer_options;
 
 /* How rows go through the layers, and what is wanted of them.
@@ -300,6 +310,10 @@ typedef struct treadle_train_engine {
                            treadle_batch *out);
   treadle_status (*scores)(void *engine, const treadle_batch *batch, const treadle_forward_options *forward,
                            treadle_batch *out);
+  /* LoRA. gather: each rank gets the adapters of now, from all ranks; collective. merge: adds them to the weights of
+   * the base that a rank of this layout has in a window; local. NULL: nothing is to be added to weights. */
+  treadle_status (*gather)(void *engine);
+  treadle_status (*merge)(void *engine, const treadle_layout *layout, int64_t rank, void *window);
 } treadle_train_engine;
 
 /* Opens an engine on the ranks of a group, for a layout. It fills *engine_p, whose struct_size is set. `context` is the

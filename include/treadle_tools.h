@@ -131,6 +131,7 @@ typedef struct treadle_convert_options {
   /* Called with a line about something that is wrong but does not stop the conversion. NULL: nobody. */
   void (*warn)(void *context, const char *line);
   void *warn_context;
+  const char *lora; /* a folder of peft's: its adapters are merged into the weights; NULL: none */
 } treadle_convert_options;
 
 /* Copies the options, which must not be NULL, and the texts that they point to, but not the callbacks' contexts. Local,

@@ -230,10 +230,20 @@ class TrainerOptions:
     companions: str | os.PathLike[str] | None = None  #: a folder whose tokenizer is saved with the weights
     forward_only: bool = False  #: no memory for gradients; with optimizer=False: of a reward model
     ulysses_ranks: int = 0  #: this many data parallel ranks take the same rows and divide their tokens
+    lora_rank: int = 0  #: adapters of this rank train in place of the weights; 0: the weights train
+    lora_alpha: float = 0.0  #: 0: 16
+    lora_modules: str | None = None  #: "q_proj,v_proj"; None: all matrices of layers that can have adapters
+    lora_adapter: str | os.PathLike[str] | None = None  #: a folder of peft's to begin with; None: random ones
+    lora_seed: int = 0  #: of random ones
+    lora_save_merged: bool = False  #: save() writes the weights with the adapters in them, too
+    lora_gather: bool = False  #: each rank can have the adapters of all; an actor sets it
 
     def _struct(self) -> typing.Any:
-        companions = None if self.companions is None else _library.given("companions", self.companions)
-        return _calls.struct(_abi.treadle_trainer_options, "trainer", self, companions=companions)
+        folders = {
+            name: None if folder is None else _library.given(name, folder)
+            for name, folder in (("companions", self.companions), ("lora_adapter", self.lora_adapter))
+        }
+        return _calls.struct(_abi.treadle_trainer_options, "trainer", self, **folders)
 
 
 class Trainer(_calls.Engine):
@@ -275,6 +285,13 @@ class Trainer(_calls.Engine):
         companions: str | os.PathLike[str] | None = None,
         forward_only: bool = False,
         ulysses_ranks: int = 0,
+        lora_rank: int = 0,
+        lora_alpha: float = 0.0,
+        lora_modules: str | None = None,
+        lora_adapter: str | os.PathLike[str] | None = None,
+        lora_seed: int = 0,
+        lora_save_merged: bool = False,
+        lora_gather: bool = False,
     ) -> None:
         super().__init__(layout, group)
         options = TrainerOptions(
@@ -297,6 +314,13 @@ class Trainer(_calls.Engine):
             companions=companions,
             forward_only=forward_only,
             ulysses_ranks=ulysses_ranks,
+            lora_rank=lora_rank,
+            lora_alpha=lora_alpha,
+            lora_modules=lora_modules,
+            lora_adapter=lora_adapter,
+            lora_seed=lora_seed,
+            lora_save_merged=lora_save_merged,
+            lora_gather=lora_gather,
         )
         self._most_rows = most_rows
         self._make(

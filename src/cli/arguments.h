@@ -135,6 +135,7 @@ typedef struct treadle_make_model_arguments {
 
 typedef struct treadle_convert_arguments {
   bool trust;
+  const char *lora;
 } treadle_convert_arguments;
 
 typedef struct treadle_generate_arguments {
@@ -159,6 +160,9 @@ typedef struct treadle_grad_arguments {
   int64_t recompute; /* 1: full */
   bool sequence_parallel;
   int64_t ulysses;
+  int64_t lora_rank;
+  const char *lora_alpha; /* a number */
+  const char *lora_modules, *lora_adapter;
   int64_t loss;       /* 1: grpo */
   const char *config; /* of --loss grpo */
   int64_t mini_batch; /* of --loss grpo */

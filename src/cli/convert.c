@@ -135,6 +135,7 @@ int treadle_command_convert(const treadle_arguments *arguments) {
                                            .model = arguments->model.path,
                                            .families = arguments->model.families,
                                            .trust = arguments->convert.trust,
+                                           .lora = arguments->convert.lora,
                                            .rank = session.rank,
                                            .ranks = session.size,
                                            .watch = session.rank == 0 ? show_progress : NULL,

@@ -115,6 +115,23 @@ out:
   return status;
 }
 
+/* What there is to train in place of the weights. */
+static treadle_status read_adapters(const treadle_arguments *a, treadle_trainer_options *options) {
+  const treadle_grad_arguments *g = &a->grad;
+  char *end = NULL;
+  if (!g->lora_rank && (g->lora_alpha || g->lora_modules || g->lora_adapter))
+    return treadle_fail(TREADLE_REFUSED,
+                        "--lora-alpha, --target-modules and --lora are of adapters: give --lora-rank");
+  options->lora_rank = g->lora_rank;
+  options->lora_modules = g->lora_modules;
+  options->lora_adapter = g->lora_adapter;
+  if (!g->lora_alpha) return TREADLE_OK;
+  options->lora_alpha = strtod(g->lora_alpha, &end);
+  if (*end || !(options->lora_alpha > 0) || !isfinite(options->lora_alpha))
+    return treadle_fail(TREADLE_REFUSED, "--lora-alpha %s: a number above 0", g->lora_alpha);
+  return TREADLE_OK;
+}
+
 static treadle_status run(grad_job *job, const treadle_arguments *a) {
   treadle_trainer_options options = {.struct_size = sizeof options,
                                      .kernels = a->kernels.name,
@@ -130,6 +147,7 @@ static treadle_status run(grad_job *job, const treadle_arguments *a) {
   treadle_session *session = &job->session;
   treadle_status status;
   TRY(treadle_session_start(session, "grad", 600));
+  TRY(treadle_session_agree(session, read_adapters(a, &options)));
   TRY(treadle_session_agree(session, treadle_as_refusal(prepare(job, a))));
   TRY(treadle_session_agree(session, measure(job, forward.micro_batch_size, &options)));
   TRY(treadle_session_agree(session,

@@ -1014,7 +1014,11 @@ static void call_training(caller *c) {
                                            .recompute = below(c, 2),
                                            .sequence_parallel = below(c, 2),
                                            .optimizer = below(c, 2),
-                                           .distributed_optimizer = below(c, 2)};
+                                           .distributed_optimizer = below(c, 2),
+                                           .lora_rank = often(c) ? 0 : ONE_OF(c, sizes),
+                                           .lora_alpha = often(c) ? 4 : -1,
+                                           .lora_modules = often(c) ? NULL : "q_proj, nothing",
+                                           .lora_gather = below(c, 2)};
   const treadle_forward_options forward = forward_options(c);
   const treadle_loss_options options_of_loss = loss_options(c);
   const int64_t lengths[] = {3, number(c)};
@@ -1053,6 +1057,8 @@ static void call_training(caller *c) {
   CALL(treadle_batch_destroy(batch));
   SAID(treadle_trainer_step(trainer, OR_NULL(c, &step), OR_NULL(c, &result)));
   SAID(treadle_trainer_weights_digest(trainer, OR_NULL(c, &digest)));
+  SAID(treadle_trainer_gather_adapters(trainer));
+  SAID(treadle_trainer_merge_adapters(trainer, layout(c), number(c), NULL));
   SAID(treadle_trainer_save(trainer, often(c) ? "/nowhere/at/all" : NULL));
   SAID(treadle_trainer_norm(trainer, OR_NULL(c, &norm)));
   SAID(treadle_trainer_digest(trainer, OR_NULL(c, &digest)));

@@ -104,6 +104,7 @@ static treadle_status finish_hf(treadle_convert *c) {
   char *index = NULL, *config = NULL;
   size_t length = 0;
   TRY(copy_companions(c, "", false));
+  if (c->adapter_mark) TRY(write_text(c, TREADLE_ADAPTER_MARK, c->adapter_mark));
   TRY(read_config(c, &config, &length));
   TRY(find_index(c, &source_index));
   TRY(treadle_target_index(c->target, source_index, &index));
@@ -152,6 +153,7 @@ static treadle_status finish_megatron(treadle_convert *c) {
   char latest[24];
   size_t length;
   TRY(copy_companions(c, "hf/", true));
+  if (c->adapter_mark) TRY(write_text(c, "hf/" TREADLE_ADAPTER_MARK, c->adapter_mark));
   TRY(find_index(c, &source_index));
   if (source_index) TRY(treadle_file_read(source_index, LARGEST_TEXT, &index, &length));
   if (index) TRY(write_text(c, "hf/model.safetensors.index.json", index));

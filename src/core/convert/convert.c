@@ -110,8 +110,9 @@ static treadle_status take_options(treadle_convert *c, const treadle_convert_opt
   const struct {
     const char *name, **text;
     bool needed;
-  } texts[] = {{"in", &o->in, true}, {"out", &o->out, true},      {"from", &o->from, true},
-               {"to", &o->to, true}, {"model", &o->model, false}, {"families", &o->families, false}};
+  } texts[] = {{"in", &o->in, true},     {"out", &o->out, true},      {"from", &o->from, true},
+               {"to", &o->to, true},     {"model", &o->model, false}, {"families", &o->families, false},
+               {"lora", &o->lora, false}};
   bool failed = false;
   for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
     if (texts[i].needed && !*texts[i].text)
@@ -157,6 +158,7 @@ treadle_status treadle_convert_open(const treadle_convert_options *given, treadl
   c->source->kept = c->carried;
   TRY(treadle_target_open(c->model, type == &treadle_source_hf, c->carried, options->to,
                           c->source->iteration, &c->target));
+  TRY(treadle_convert_open_adapter(c));
   TRY(treadle_convert_check_names(c));
   c->buffer = treadle_alloc(TREADLE_CONVERT_STEP);
   c->kept = treadle_alloc_array((size_t)c->target->file_count + 1, sizeof *c->kept);
@@ -179,6 +181,9 @@ void treadle_convert_close(treadle_convert *c) {
   treadle_target_close(c->target);
   treadle_source_close(c->source);
   treadle_checkpoint_close(c->carried);
+  treadle_adapter_destroy(c->adapter);
+  treadle_free(c->adapter_values);
+  free(c->adapter_mark);
   treadle_model_close(c->model);
   treadle_inputs_release(&c->inputs);
   treadle_array_release(&c->unsettled);

@@ -2,6 +2,7 @@
 #ifndef TREADLE_CONVERT_CONVERT_PARTS_H
 #define TREADLE_CONVERT_CONVERT_PARTS_H
 
+#include "adapter/adapter.h"
 #include "base/watch.h"
 #include "convert/convert.h"
 #include "convert/folder.h"
@@ -38,6 +39,9 @@ struct treadle_convert {
   treadle_checkpoint *carried; /* of a source that is not hf */
   treadle_source *source;
   treadle_target *target;
+  treadle_adapter *adapter; /* that is merged; NULL: none is */
+  float *adapter_values;    /* [elems] */
+  char *adapter_mark;       /* the text of TREADLE_ADAPTER_MARK in OUT */
   treadle_inputs inputs;
   treadle_out_folder folder;
   const char *companions; /* folder of config.json and its like; NULL: */
@@ -51,6 +55,9 @@ struct treadle_convert {
   int64_t total_bytes, done_bytes; /* of this process */
   treadle_arena arena;
 };
+
+/* Opens the adapters of options.lora, if there is one (adapter.c). */
+treadle_status treadle_convert_open_adapter(treadle_convert *convert);
 
 /* Are all names that go to OUT different, and do they stay there? (names.c) */
 treadle_status treadle_convert_check_names(treadle_convert *convert);

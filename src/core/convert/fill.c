@@ -96,6 +96,7 @@ static treadle_status fill_part(treadle_filler *f, const treadle_piece *piece, c
   treadle_status status;
   int64_t left = treadle_box_elems(&part->box);
   int64_t size = (int64_t)treadle_dtype_bytes(piece->dtype);
+  const bool merged = f->adapter && f->adapter->of_tensor[piece->tensor] >= 0;
   f->places.count = 0;
   TRY(treadle_source_places(f->source, piece->tensor, &part->box, &f->places));
   for (size_t i = 0; i < f->places.count; i++) {
@@ -116,12 +117,13 @@ static treadle_status fill_part(treadle_filler *f, const treadle_piece *piece, c
     TRY(treadle_source_ask(f->source, place->data + from, reach));
     const treadle_paged source = {.base = place->data + from}, to = treadle_paged_of(buffer);
     const treadle_device *device = choose_device(&op);
-    if (op.to == 0 && op.elems * size == bytes && is_run(&op, size))
+    if (!merged && op.to == 0 && op.elems * size == bytes && is_run(&op, size))
       *bytes_p = source.base;
     else
       device->ops->copy(device, &op, &source, &to, 1);
     TRY(treadle_source_touch(f->source, source.base, reach));
   }
+  if (merged && !left) treadle_fill_merge(f, piece, part, buffer);
   if (left)
     status = treadle_fail(TREADLE_REFUSED, "%s: the checkpoint lacks %" PRId64 " of its elements",
                           f->source->model->tensors[piece->tensor].name, left);

@@ -2,6 +2,7 @@
 #ifndef TREADLE_CONVERT_FILL_H
 #define TREADLE_CONVERT_FILL_H
 
+#include "adapter/adapter.h"
 #include "convert/source.h"
 #include "convert/target.h"
 #include "flat/flat.h"
@@ -9,8 +10,10 @@
 /* Begins as {.source = ...}. */
 typedef struct treadle_filler {
   treadle_source *source;
-  int64_t read_bytes;        /* of the source's files, so far */
-  treadle_file_boxes places; /* scratch, as is what follows */
+  const treadle_adapter *adapter; /* is merged into what is filled; NULL: none is */
+  const float *adapter_values;    /* [elems] */
+  int64_t read_bytes;             /* of the source's files, so far */
+  treadle_file_boxes places;      /* scratch, as is what follows */
   treadle_strideds parts;
   float *values, *scales; /* of a row of fp8 blocks */
   unsigned char *codes;
@@ -30,6 +33,10 @@ treadle_status treadle_fill(treadle_filler *filler, const treadle_out_file *file
 
 /* A piece of a window, at its place in it. */
 treadle_status treadle_fill_piece(treadle_filler *filler, const treadle_piece *piece, char *window);
+
+/* Adds what the adapter has for a part that has been filled (fill_merge.c). */
+void treadle_fill_merge(const treadle_filler *filler, const treadle_piece *piece,
+                        const treadle_strided *part, char *buffer);
 
 /* Of codes and scales (fill_blocks.c). */
 int64_t treadle_fill_blocks_end(const treadle_out_tensor *tensor, int64_t at);

@@ -56,6 +56,7 @@ treadle_status treadle_convert_check_names(treadle_convert *c) {
       TRY(add(&n, beside, input->companion, strcmp(name, "config.json") == 0 ? "the config" : input->path));
   }
   TRY(add(&n, beside, "model.safetensors.index.json", "the index"));
+  if (c->adapter) TRY(add(&n, beside, TREADLE_ADAPTER_MARK, "the mark of merged adapters"));
   if (target->is_hf) goto out;
   TRY(add(&n, beside, TREADLE_SHARDS_FILE, "the list of shards"));
   for (int i = 0; target->is_dist && i < TREADLE_DIST_BESIDE; i++) {

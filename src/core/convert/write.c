@@ -123,7 +123,7 @@ out:
 static treadle_status write_file(treadle_convert *c, int32_t number) {
   treadle_status status;
   treadle_out_file file = {0};
-  treadle_filler filler = {.source = c->source};
+  treadle_filler filler = {.source = c->source, .adapter = c->adapter, .adapter_values = c->adapter_values};
   writer w = {0};
   counting n = {.on = !treadle_inputs_settled(&c->inputs)};
   const treadle_record begun = {.path = c->target->paths[number], .bytes = -1};
@@ -156,7 +156,7 @@ out:
 static treadle_status make_again(treadle_convert *c, const treadle_unsettled *row) {
   treadle_status status;
   treadle_out_file file = {0};
-  treadle_filler filler = {.source = c->source};
+  treadle_filler filler = {.source = c->source, .adapter = c->adapter, .adapter_values = c->adapter_values};
   treadle_file_sums sums = {0};
   int64_t left = row->bytes, end;
   uint64_t sum;

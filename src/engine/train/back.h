@@ -99,6 +99,8 @@ typedef struct treadle_score_head {
   treadle_weight bias, grad_bias;     /* [1] */
 } treadle_score_head;
 
+struct treadle_train_adapters;
+
 /* Context parallel ranks divide the tokens of a micro batch (context.h). ranks 1: this rank has all of its own. */
 typedef struct treadle_train_context {
   int32_t ranks, index;
@@ -111,9 +113,10 @@ typedef struct treadle_back {
   treadle_pass *pass; /* has the weights, the threads, and the other ranks of the stage */
   const treadle_transformer *transformer;
   const treadle_row_back_ops *ops;
-  const treadle_outer_ops *outer; /* NULL: products are those of back_product.c */
-  bool pairs;                     /* or those of back_paired.c */
-  treadle_layer_weights *grads;   /* [layers] where the gradients of each weight lie in `window` */
+  const treadle_outer_ops *outer;          /* NULL: products are those of back_product.c */
+  bool pairs;                              /* or those of back_paired.c */
+  struct treadle_train_adapters *adapters; /* which are trained, and weights are not; NULL: weights are */
+  treadle_layer_weights *grads;            /* [layers] where the gradients of each weight lie in `window` */
   treadle_weight grad_embed, grad_final_norm, grad_head;
   treadle_train_context context;
   treadle_weight own_head, own_grad_head; /* the rows of the head whose logits are this rank's */

@@ -96,9 +96,9 @@ static treadle_back_gated expert_of(const experts *w, int32_t expert) {
   const treadle_back *back = w->back;
   const treadle_layer_weights *grads = &back->grads[w->layer];
   return (treadle_back_gated){.weights = treadle_pass_expert_of(back->pass, w->layer, expert),
-                              .gate = &grads->expert_gate[expert],
-                              .up = &grads->expert_up[expert],
-                              .down = &grads->expert_down[expert],
+                              .gate = grads->expert_gate ? &grads->expert_gate[expert] : NULL,
+                              .up = grads->expert_up ? &grads->expert_up[expert] : NULL,
+                              .down = grads->expert_down ? &grads->expert_down[expert] : NULL,
                               .all = back->transformer->expert_intermediate,
                               .x = back->pass->buffers.gathered,
                               .dy = back->buffers.expert_dy,
@@ -247,7 +247,7 @@ static treadle_status back_shared(experts *w) {
   memset(back->buffers.dnormed, 0, (size_t)(w->rows * hidden) * sizeof(float));
   if (!treadle_transformer_shares(back->transformer, w->layer)) return TREADLE_OK;
   TRY(treadle_back_down(back, &mlp, w->rows));
-  if (treadle_is_there(&grad[TREADLE_ROLE_SHARED_SCALE])) {
+  if (treadle_is_there(&back->pass->layers[w->layer].weight[TREADLE_ROLE_SHARED_SCALE])) {
     TRY(back_gate(w, &mlp, dy));
     mlp.dy = dy;
   }

@@ -11,6 +11,7 @@
 
 #include "base/dtype.h"
 #include "nn/team_product.h"
+#include "train/adapters.h"
 #include "train/ranks.h"
 
 #include <string.h>
@@ -258,6 +259,10 @@ static void turn_tokens(void *context, int32_t index, int32_t count) {
 treadle_status treadle_back_take_rows(const treadle_back *back, const float *x, int64_t stride,
                                       int64_t columns, int64_t rows) {
   int32_t leaf;
+  if (back->adapters) {
+    treadle_train_adapter_rows(back->adapters, x, stride);
+    return TREADLE_OK;
+  }
   if (back->outer) {
     treadle_outer_take_rows(back, x, stride, columns, rows);
     return TREADLE_OK;
@@ -296,6 +301,7 @@ treadle_status treadle_back_weight(const treadle_back *back, const treadle_back_
       .weights = back->buffers.turned_x, .columns = columns, .y = back->buffers.product};
   int32_t leaf;
   treadle_status status = TREADLE_OK;
+  if (back->adapters) return treadle_train_adapter_back(back->adapters, term, rows);
   if (back->outer) {
     treadle_outer_weight(back, term, grad, rows);
     return TREADLE_OK;

@@ -70,6 +70,12 @@ static treadle_status resume(void *engine, const char *folder) {
 
 static treadle_status rebind(void *engine) { return treadle_trainer_rebind(engine); }
 
+static treadle_status gather(void *engine) { return treadle_trainer_gather_adapters(engine); }
+
+static treadle_status merge(void *engine, const treadle_layout *layout, int64_t rank, void *window) {
+  return treadle_trainer_merge_adapters(engine, layout, rank, window);
+}
+
 static size_t bytes(const void *engine) { return treadle_trainer_bytes(engine); }
 
 static void close_engine(void *engine) { treadle_trainer_destroy(engine); }
@@ -119,6 +125,8 @@ treadle_status treadle_trainer_open_engine(void *context, treadle_group *group,
   engine.rebind = rebind;
   engine.values = values;
   engine.scores = scores;
+  engine.gather = trainer->adapters ? gather : NULL;
+  engine.merge = trainer->adapters ? merge : NULL;
   TREADLE_GIVE(engine_p, &engine);
 out:
   return status;

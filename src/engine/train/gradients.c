@@ -210,11 +210,13 @@ static treadle_status run_with(treadle_train_work *w, const void *weights) {
   treadle_trainer *t = w->t;
   treadle_status status, bound;
   if (!weights) return run(w);
+  treadle_train_leave_adapters(t->adapters, true);
   TRY(treadle_train_agree(&t->ranks, treadle_train_bind_weights(t, weights)));
   status = run(w);
+out:
+  treadle_train_leave_adapters(t->adapters, false);
   bound = treadle_train_bind(t); /* back, whatever has come of it */
   if (!status) status = treadle_train_agree(&t->ranks, bound);
-out:
   return status;
 }
 

@@ -28,6 +28,12 @@ out:
   return status;
 }
 
+/* The matrices of a layer are there: gathered, and merged with their adapters. */
+static void need_layer(treadle_train_shards *shards, treadle_train_adapters *adapters, int32_t layer) {
+  treadle_train_need(shards, layer);
+  treadle_train_merge(adapters, layer);
+}
+
 /* ---- The ends of the model, which are units of shards ---- */
 
 static treadle_status embed(treadle_train_shards *shards, treadle_pass *pass,
@@ -77,7 +83,7 @@ static treadle_status run_forward(treadle_train_work *w, const treadle_train_chu
   else
     TRY(embed(t->shards, t->pass, &batch.step));
   for (int32_t l = chunk->first_layer; l < chunk->end_layer; l++) {
-    treadle_train_need(t->shards, l);
+    need_layer(t->shards, t->adapters, l);
     if (!w->backward) {
       TRY(treadle_pass_layer(t->pass, l, &batch.step));
       continue;
@@ -106,7 +112,7 @@ static treadle_status run_backward(treadle_train_work *w, const treadle_train_ch
   else
     TRY(back_head(t->shards, &t->back, &batch, treadle_train_out(&t->back, micro_batch)));
   for (int32_t l = chunk->end_layer; l-- > chunk->first_layer;) {
-    treadle_train_need(t->shards, l);
+    need_layer(t->shards, t->adapters, l);
     treadle_train_begin_unit(t->shards, l);
     TRY(treadle_back_layer(&t->back, l, &batch.step,
                            treadle_train_activations_of(&t->back, chunk, l, micro_batch)));

@@ -193,6 +193,22 @@ out:
   return status;
 }
 
+/* Of adapters: what passes forward need, then what backward does. */
+static void place_merged(treadle_train_adapters *a, memory *m) {
+  if (!a) return;
+  a->merged = take(m, (int64_t)a->merged_bytes, 1);
+  a->panels = take(m, treadle_train_panel_values(a), sizeof *a->panels);
+}
+
+static void place_adapters(treadle_train_adapters *a, memory *m) {
+  const int64_t unit = ALIGNMENT / (int64_t)sizeof(float);
+  if (!a) return;
+  a->inner = take(m, a->rows * a->adapter->rank, sizeof *a->inner);
+  a->outer = take(m, a->rows * a->adapter->rank, sizeof *a->outer);
+  a->block_each = (treadle_train_block_values(a) + unit - 1) / unit * unit;
+  a->blocks = take(m, a->back->pass->options.threads * a->block_each, sizeof *a->blocks);
+}
+
 static void place_kept(treadle_back *back, const treadle_train_stage *stage, memory *m) {
   const treadle_train_chunk *last = &stage->chunks[stage->chunk_count - 1];
   const int64_t layers = last->place + last->end_layer - last->first_layer;
@@ -216,6 +232,7 @@ static void place_forward(treadle_trainer *t, memory *m) {
     char *gathered = take(m, treadle_train_unit_bytes(t->shards, p->options.dtype), 1);
     treadle_train_place_gathered(t->shards, gathered, take(m, treadle_train_shard_block(), sizeof(float)));
   }
+  place_merged(t->adapters, m);
   b->score = take(m, t->transformer->score < 0 ? 0 : t->transformer->hidden, sizeof *b->score);
   b->tokens = take(m, rows, sizeof *b->tokens);
   b->targets = take(m, rows, sizeof *b->targets);
@@ -274,10 +291,13 @@ static void place_back(treadle_back *back, const sizes *s, bool ties, memory *m)
   b->parts = take(m, (rows / TREADLE_TOKEN_LEAF + 1) * s->part, sizeof(float));
   b->head_parts = treadle_train_norms_heads(d) ? take(m, w->keys, sizeof(float)) : NULL;
   b->turned = take(m, s->turned, each);
-  b->turned_x = back->pairs ? take(m, (int64_t)s->packed_x, 1) : take(m, s->columns * width, each);
+  b->turned_x = back->adapters ? NULL
+                : back->pairs  ? take(m, (int64_t)s->packed_x, 1)
+                               : take(m, s->columns * width, each);
   b->pointers = take(m, s->pointers, sizeof *b->pointers);
-  b->turned_dy = take(m, back->outer ? 0 : TREADLE_WEIGHT_ROWS * width, sizeof(float));
-  b->product = take(m, back->outer || back->pairs ? 0 : TREADLE_WEIGHT_ROWS * s->columns, sizeof(float));
+  b->turned_dy = take(m, back->outer || back->adapters ? 0 : TREADLE_WEIGHT_ROWS * width, sizeof(float));
+  b->product = take(m, back->outer || back->pairs || back->adapters ? 0 : TREADLE_WEIGHT_ROWS * s->columns,
+                    sizeof(float));
   b->outer_each = (s->outer + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
   b->outer = take(m, p->options.threads * b->outer_each, sizeof(float));
   b->packed = take(m, (int64_t)s->packed, 1);
@@ -293,13 +313,14 @@ static void place_back(treadle_back *back, const sizes *s, bool ties, memory *m)
 }
 
 static void place(treadle_trainer *t, const sizes *s, void *at) {
-  const bool ties =
-      t->transformer->head == t->transformer->embed && t->stage.pipeline.stages == 1 && !t->shards;
+  const bool ties = t->transformer->head == t->transformer->embed && t->stage.pipeline.stages == 1 &&
+                    !t->shards && !t->adapters;
   memory m = {.base = at};
   place_forward(t, &m);
   t->memory.forward_bytes = m.used;
   place_kept(&t->back, &t->stage, &m);
   place_back(&t->back, s, ties, &m);
+  place_adapters(t->adapters, &m);
   t->memory.work_bytes = t->windows.forward_only ? t->memory.forward_bytes : m.used;
 }
 
@@ -319,8 +340,11 @@ treadle_status treadle_train_measure(treadle_trainer *t) {
   TRY(measure_products(&t->back, &s));
   place(t, &s, NULL);
   w->weight_bytes = treadle_layout_window_bytes(w->layout, w->rank);
-  w->grad_bytes = w->forward_only ? 0 : treadle_layout_window_bytes(w->grad_layout, w->rank);
-  treadle_train_measure_optimizer(&t->optimizer, t->pass->options.dtype);
+  if (t->adapters)
+    w->grad_bytes = w->adapter_bytes;
+  else
+    w->grad_bytes = w->forward_only ? 0 : treadle_layout_window_bytes(w->grad_layout, w->rank);
+  treadle_train_measure_optimizer(&t->optimizer, treadle_train_trained_dtype(&t->back));
 out:
   return status;
 }
@@ -376,12 +400,12 @@ static treadle_status part_tied(treadle_back *back, treadle_arena *arena) {
 
 /* Where this rank's gradients of a unit are on the board. */
 static char *unit_on_board(const treadle_trainer *t) {
-  const uint64_t unit = (uint64_t)treadle_train_unit_bytes(t->shards, TREADLE_FP32);
+  const uint64_t unit = (uint64_t)treadle_train_unit_grad_bytes(t->shards);
   return (char *)treadle_board_own(t->ranks.board) + (treadle_train_shard_board(t->shards) - unit);
 }
 
 static treadle_status take_unit(treadle_trainer *t) {
-  const size_t unit = (size_t)treadle_train_unit_bytes(t->shards, TREADLE_FP32);
+  const size_t unit = (size_t)treadle_train_unit_grad_bytes(t->shards);
   void *window = NULL;
   treadle_status status;
   TRY(allocate(&t->memory, unit, "gradients of a layer", &window));
@@ -420,6 +444,20 @@ out:
   return status;
 }
 
+/* Adapters lie in memory that stays where it is: on the board, where other ranks have other parts of them. */
+static treadle_status take_trained(treadle_train_windows *w, const treadle_train_adapters *a,
+                                   treadle_board *board, uint64_t at, treadle_train_memory *m) {
+  void *window = w->weights;
+  treadle_status status = TREADLE_OK;
+  if (a && board)
+    window = (char *)treadle_board_own(board) + at;
+  else if (a)
+    TRY(allocate(m, w->adapter_bytes, "adapters", &window));
+  w->trained = window;
+out:
+  return status;
+}
+
 treadle_status treadle_train_allocate(treadle_trainer *t) {
   treadle_train_memory *m = &t->memory;
   sizes s;
@@ -428,9 +466,15 @@ treadle_status treadle_train_allocate(treadle_trainer *t) {
   if (!m->work) TRY(allocate(m, m->work_bytes, "activations", &m->work));
   place(t, &s, m->work);
   TRY(take_windows(t));
+  TRY(take_trained(&t->windows, t->adapters, t->shards ? NULL : t->ranks.board, t->ranks.adapters_at, m));
+  if (t->adapters && t->adapters->gathers) {
+    void *all = NULL;
+    TRY(allocate(m, (size_t)t->adapters->adapter->elems * sizeof(float), "adapters of all ranks", &all));
+    t->adapters->all = all;
+  }
   TRY(part_tied(&t->back, &t->arena));
   TRY(treadle_context_find_shares(&t->back, &t->arena));
-  TRY(take_optimizer(&t->optimizer, m, t->pass->options.dtype));
+  TRY(take_optimizer(&t->optimizer, m, treadle_train_trained_dtype(&t->back)));
 out:
   return status;
 }

@@ -43,16 +43,16 @@ typedef struct run_of {
 /* What of part `part` of storage tensor s lies in the share: of an expert, where each has a tensor of its own. */
 static run_of run_in(const treadle_train_windows *w, int32_t s, int64_t part, treadle_row_span share) {
   int32_t count;
-  const treadle_storage *weight = &treadle_layout_storages(w->layout, w->rank, &count)[s],
+  const treadle_storage *weight = &treadle_layout_storages(w->trained_layout, w->rank, &count)[s],
                         *grad = &treadle_layout_storages(w->grad_layout, w->rank, &count)[s];
   int64_t first = (grad->offset + part * grad->slot_stride) / (int64_t)sizeof(float),
           end = first + grad->bytes / (int64_t)sizeof(float);
   int64_t begin = first > share.begin ? first : share.begin;
   if (end > share.end) end = share.end;
-  if (!w->trained[s]) end = begin;
+  if (w->changes && !w->changes[s]) end = begin;
   return (run_of){.grad = begin,
                   .count = end > begin ? end - begin : 0,
-                  .weights = w->weights + weight->offset + part * weight->slot_stride +
+                  .weights = w->trained + weight->offset + part * weight->slot_stride +
                              (begin - first) * (int64_t)treadle_dtype_bytes(weight->dtype),
                   .dtype = weight->dtype,
                   .decays = grad->ndim > 1};
@@ -60,7 +60,7 @@ static run_of run_in(const treadle_train_windows *w, int32_t s, int64_t part, tr
 
 static int32_t storages_of(const treadle_train_windows *w) {
   int32_t count;
-  treadle_layout_storages(w->layout, w->rank, &count);
+  treadle_layout_storages(w->trained_layout, w->rank, &count);
   return count;
 }
 
@@ -146,6 +146,7 @@ static treadle_status take_and_tell(treadle_trainer *t, const treadle_optimizer_
     treadle_train_forget_unit(t->shards);
   else
     treadle_pass_renew(t->pass);
+  treadle_train_forget_merged(t->adapters);
   treadle_train_tell(&t->ranks, status);
   return status;
 }

@@ -16,9 +16,11 @@ treadle_trainer_memory treadle_train_holds(const treadle_trainer *t, const tread
                               .forward = t->memory.forward_bytes,
                               .board = board};
   if (t->shards && board && !w->given) m.board -= w->weight_bytes; /* it has them */
-  if (t->shards && !board) m.board += (size_t)treadle_train_unit_bytes(t->shards, TREADLE_FP32);
+  if (t->shards && !board) m.board += (size_t)treadle_train_unit_grad_bytes(t->shards);
   if (w->given) m.params = m.grads = m.optimizer = 0; /* they are the caller's */
   windows = m.params + m.grads + m.optimizer;
+  if (t->shards || !board) m.board += w->adapter_bytes; /* beside all windows */
+  if (t->adapters && t->adapters->gathers) m.board += (size_t)t->adapters->adapter->elems * sizeof(float);
   m.peak = m.work + m.board + (w->offloads ? 0 : windows);
   return m;
 }
@@ -73,8 +75,9 @@ out:
 static void find_memory(planning *p, treadle_trainer_memory *by_rank) {
   for (int64_t rank = 0; rank < p->layout->ranks; rank++) {
     rank_kind *kind = &p->kinds[p->kind_of[rank]];
-    kind->t->optimizer.replica = treadle_train_is_sharded(p->layout) ? 0 : kind->count++;
-    treadle_train_measure_optimizer(&kind->t->optimizer, kind->t->pass->options.dtype);
+    const bool divided = treadle_train_is_sharded(p->layout) && !kind->t->adapters;
+    kind->t->optimizer.replica = divided ? 0 : kind->count++;
+    treadle_train_measure_optimizer(&kind->t->optimizer, treadle_train_trained_dtype(&kind->t->back));
     by_rank[rank] = treadle_train_holds(kind->t, &p->room);
   }
 }

@@ -2,7 +2,8 @@
  * to stage on rings. Ranks with the same part in other replicas have other rows (data parallel); their gradients are added up at the end,
  * and so are the halves of a tied gradient, which the first and the last stage have.
  *
- * A rank's part of the board: sums of the stage, logits of the stage, pieces of windows, then the rings on which it sends. */
+ * A rank's part of the board: sums of the stage, logits of the stage, pieces of windows, then the rings on which it sends,
+ * then its adapters. */
 #include "train/trainer.h"
 
 #include "base/larger.h"
@@ -80,6 +81,7 @@ treadle_train_room treadle_train_measure_room(const treadle_back *back, const tr
   room.head = treadle_context_head_room(back);
   if (room.context && room.context < PIECE) room.context = PIECE;
   room.slots = stage->slots;
+  if (back->adapters) room.adapters = back->adapters->windows->adapter_bytes;
   return room;
 }
 
@@ -88,6 +90,7 @@ void treadle_train_join_room(treadle_train_room *room, const treadle_train_room 
   room->logits = (uint64_t)treadle_larger((int64_t)room->logits, (int64_t)other->logits);
   room->context = (uint64_t)treadle_larger((int64_t)room->context, (int64_t)other->context);
   room->head = (uint64_t)treadle_larger((int64_t)room->head, (int64_t)other->head);
+  room->adapters = (uint64_t)treadle_larger((int64_t)room->adapters, (int64_t)other->adapters);
 }
 
 /* The largest room that any rank needs. */
@@ -106,7 +109,7 @@ out:
 
 /* Where the parts of the board begin. */
 typedef struct places {
-  uint64_t logits, pieces, rings, context, all;
+  uint64_t logits, pieces, rings, context, adapters, all;
 } places;
 
 static uint64_t context_bytes(const treadle_train_room *room) {
@@ -117,16 +120,22 @@ static places places_of(const treadle_train_room *room, const treadle_pipeline *
   places at = {.logits = treadle_pass_board_bytes(&room->pass)};
   at.pieces = at.logits + treadle_exchange_memory(room->logits);
   at.rings = at.pieces + 2 * treadle_exchange_memory(room->pieces);
-  at.all = at.rings;
-  if (pipeline->stages > 1) at.all += 2 * (uint64_t)room->chunks * treadle_train_ring_bytes(room);
-  at.context = at.all;
-  at.all += context_bytes(room);
+  at.context = at.rings;
+  if (pipeline->stages > 1) at.context += 2 * (uint64_t)room->chunks * treadle_train_ring_bytes(room);
+  at.adapters = at.context + context_bytes(room);
+  at.all = at.adapters + (room->adapters + LINE - 1) / LINE * LINE;
   return at;
+}
+
+/* With adapters, of which each rank has all: their gradients are added up on it. */
+static uint64_t shard_board(const treadle_train_shards *shards, const treadle_train_adapters *adapters) {
+  const uint64_t bytes = (treadle_train_shard_board(shards) + LINE - 1) / LINE * LINE;
+  return adapters ? bytes + treadle_exchange_memory(PIECE) : bytes;
 }
 
 uint64_t treadle_train_board_bytes(const treadle_trainer *t, const treadle_train_room *room) {
   if (t->windows.layout->ranks == 1) return 0;
-  return treadle_board_memory(t->shards ? treadle_train_shard_board(t->shards) + context_bytes(room)
+  return treadle_board_memory(t->shards ? shard_board(t->shards, t->adapters) + context_bytes(room)
                                         : places_of(room, &t->stage.pipeline).all);
 }
 
@@ -215,14 +224,21 @@ static context_meeting context_of(const treadle_train_ranks *ranks, treadle_back
 
 static treadle_status meet_shards(treadle_trainer *t) {
   treadle_train_ranks *r = &t->ranks;
-  const uint64_t shards = treadle_train_shard_board(t->shards);
+  const uint64_t bytes = shard_board(t->shards, t->adapters);
+  treadle_board_set *all;
   treadle_status status;
   TRY(largest_room(r, &t->back, &t->stage));
-  TRY(treadle_board_create(r->group, shards + context_bytes(&r->room), &r->board));
+  TRY(treadle_board_create(r->group, bytes + context_bytes(&r->room), &r->board));
   TRY(treadle_group_agree(r->group, treadle_train_join_shards(t->shards)));
   context_meeting context = context_of(r, &t->back, &t->stage, t->data_rank, t->data_ranks);
-  context.at = shards;
+  context.at = bytes;
   TRY(meet_context(&context));
+  r->room.pieces = PIECE;
+  if (t->adapters) {
+    TRY(treadle_group_agree(r->group, treadle_board_split(r->board, 0, &all)));
+    TRY(treadle_group_agree(r->group, treadle_exchange_create(all, bytes - treadle_exchange_memory(PIECE),
+                                                              PIECE, &r->replicas)));
+  }
   r->board_bytes = treadle_train_board_bytes(t, &r->room);
 out:
   return status;
@@ -238,6 +254,7 @@ treadle_status treadle_train_meet(treadle_trainer *t) {
   TRY(largest_room(r, &t->back, &t->stage));
   places at = places_of(&r->room, &t->stage.pipeline);
   TRY(treadle_board_create(r->group, at.all, &r->board));
+  r->adapters_at = at.adapters;
   TRY(treadle_group_agree(r->group, treadle_pass_join(t->pass, r->board, &r->room.pass)));
   if (t->pass->ranks.gather.columns)
     status = treadle_fail(
@@ -325,7 +342,7 @@ treadle_status treadle_train_join_gradients(treadle_trainer *t) {
   const treadle_leaf_range parts = {c->index, 1, c->ranks},
                            mine = {(int32_t)t->data_rank, c->index == 0, (int32_t)t->data_ranks};
   treadle_status status = TREADLE_OK;
-  if (t->shards) return TREADLE_OK; /* it was done unit by unit */
+  if (t->shards && !t->adapters) return TREADLE_OK; /* it was done unit by unit */
   treadle_back_tie(&t->back);
   TRY(treadle_train_copy_experts(&t->back, (int64_t)t->ranks.room.pass.within));
   if (t->ranks.ends) TRY(join_ends(t->ranks.ends, &t->back, t->stage.number == 0));
@@ -393,6 +410,7 @@ treadle_status treadle_train_each_own(treadle_trainer *t, treadle_train_visit lo
   const looking w = {.back = back, .look = look, .context = context};
   treadle_status status;
   TRY(treadle_train_need_gradients(&t->windows, "treadle_trainer_norm"));
+  if (t->adapters) return treadle_train_each_adapter(t->adapters, look, context);
   if (t->shards) {
     if (treadle_train_answers(t->shards))
       look(context, treadle_train_grads(&t->windows), (int64_t)(t->windows.grad_bytes / sizeof(float)));

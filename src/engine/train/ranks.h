@@ -13,6 +13,7 @@ typedef struct treadle_train_room {
       head;       /* of context parallel ranks: of rows; of logits and sums over them. 0: there are none */
   int64_t slots;  /* of a ring */
   int64_t chunks; /* of a rank */
+  uint64_t adapters; /* bytes of a rank's window of adapters; 0: there are none, or each has all */
 } treadle_train_room;
 
 /* All NULL: this rank is alone. */
@@ -24,6 +25,7 @@ typedef struct treadle_train_ranks {
   treadle_exchange *ends;     /* the two stages that have halves of a tied gradient */
   treadle_train_room room;
   size_t board_bytes;
+  uint64_t adapters_at; /* where windows of adapters are on each rank's part of the board */
 } treadle_train_ranks;
 
 /* The larger of both, which `room` becomes. */

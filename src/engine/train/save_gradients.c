@@ -4,6 +4,7 @@
 
 #include "base/alloc.h"
 #include "base/argument.h"
+#include "base/hash.h"
 #include "group/group.h"
 #include "io/folder.h"
 #include "memory/device.h"
@@ -96,14 +97,29 @@ out:
   return status;
 }
 
+static treadle_rank_window weights_of(const treadle_train_windows *w, bool trained) {
+  return (treadle_rank_window){.layout = trained ? w->trained_layout : w->layout,
+                               .rank = w->rank,
+                               .device = treadle_device_host(),
+                               .window = trained ? w->trained : w->weights};
+}
+
+/* With adapters: of the base and of them. */
 treadle_status treadle_trainer_weights_digest(treadle_trainer *t, uint64_t *digest_p) {
+  treadle_status status;
   TREADLE_NEED(t);
   TREADLE_NEED(digest_p);
-  const treadle_rank_window of = {.layout = t->windows.layout,
-                                  .rank = t->windows.rank,
-                                  .device = treadle_device_host(),
-                                  .window = t->windows.weights};
-  return find_digest(&t->ranks, __func__, &of, digest_p);
+  const treadle_rank_window of = weights_of(&t->windows, true);
+  TRY(find_digest(&t->ranks, __func__, &of, digest_p));
+  if (t->adapters) *digest_p = treadle_hash_more(t->adapters->base_digest, *digest_p);
+out:
+  return status;
+}
+
+treadle_status treadle_train_find_base(const treadle_train_ranks *ranks, treadle_train_adapters *a) {
+  if (!a) return TREADLE_OK;
+  const treadle_rank_window of = weights_of(a->windows, false);
+  return find_digest(ranks, __func__, &of, &a->base_digest);
 }
 
 /* ---- The norm ----------------------------------------------------------------------------------------- */

@@ -42,6 +42,7 @@ struct treadle_train_shards {
   unit *units;            /* [layers + 2] */
   int32_t count, present; /* present: the unit that is gathered; -1: none */
   int64_t most;           /* elements of a unit */
+  bool frozen;            /* weights do not train: units have no gradients */
   const char *shown;      /* weights that are gathered, of this rank */
   char *gathered;
   float *sum; /* [BLOCK] */
@@ -155,7 +156,7 @@ static treadle_status find_unit(const treadle_train_shards *s, unit *u) {
     TRY(find_runs(windows->layout, group->ranks[i], u, &u->weights[i]));
     found += elements_of(&u->weights[i]);
   }
-  TRY(find_runs(windows->grad_layout, windows->rank, u, &u->grads));
+  if (!s->frozen) TRY(find_runs(windows->grad_layout, windows->rank, u, &u->grads));
   for (size_t i = 0; i < u->tensors.count; i++) wanted += u->tensors.items[i].count;
   if (found != wanted)
     status = treadle_fail(TREADLE_REFUSED, "layout '%s': its shards have %lld elements of %lld",
@@ -251,7 +252,7 @@ treadle_status treadle_train_open_shards(const treadle_train_shard_parts *of, bo
   treadle_train_shards *s = treadle_arena_alloc(of->arena, sizeof *s);
   treadle_status status;
   if (!s) return no_memory();
-  *s = (treadle_train_shards){.of = *of, .present = -1};
+  *s = (treadle_train_shards){.of = *of, .present = -1, .frozen = !of->windows->grad_layout};
   *shards_p = s;
   TRY(treadle_layout_create(layout->model, dtype == TREADLE_BF16 ? "hf:dtype=bf16" : "hf:dtype=fp32", 1,
                             NULL, &s->whole));
@@ -283,6 +284,10 @@ int64_t treadle_train_unit_bytes(const treadle_train_shards *s, treadle_dtype dt
   return s ? s->most * (int64_t)treadle_dtype_bytes(dtype) : 0;
 }
 
+int64_t treadle_train_unit_grad_bytes(const treadle_train_shards *s) {
+  return s && !s->frozen ? treadle_train_unit_bytes(s, TREADLE_FP32) : 0;
+}
+
 void treadle_train_place_gathered(treadle_train_shards *s, char *gathered, float *sum) {
   s->gathered = gathered;
   s->sum = sum;
@@ -297,7 +302,7 @@ int64_t treadle_train_shard_block(void) { return BLOCK; }
 /* A rank's part of the board: its window of weights, then the gradients of a unit. */
 uint64_t treadle_train_shard_board(const treadle_train_shards *s) {
   uint64_t weights = (s->of.windows->weight_bytes + LINE - 1) / LINE * LINE;
-  return weights + (uint64_t)treadle_train_unit_bytes(s, TREADLE_FP32);
+  return weights + (uint64_t)treadle_train_unit_grad_bytes(s);
 }
 
 treadle_status treadle_train_join_shards(treadle_train_shards *s) {
@@ -362,7 +367,7 @@ void treadle_train_forget_unit(treadle_train_shards *s) {
 /* ---- Gradients -------------------------------------------------------------------------------------------- */
 
 void treadle_train_begin_unit(treadle_train_shards *s, int32_t number) {
-  if (s) memset(s->of.back->window, 0, (size_t)s->units[number].elements * sizeof(float));
+  if (s && !s->frozen) memset(s->of.back->window, 0, (size_t)s->units[number].elements * sizeof(float));
 }
 
 /* This rank's shard of a unit, from all ranks. */
@@ -384,7 +389,7 @@ static void add_shard(treadle_train_shards *s, const unit *u) {
 
 treadle_status treadle_train_end_unit(treadle_train_shards *s, int32_t number) {
   treadle_status status = TREADLE_OK;
-  if (!s) return TREADLE_OK;
+  if (!s || s->frozen) return TREADLE_OK;
   if (s->all) TRY(treadle_board_meet(s->all, "gradients of a layer"));
   add_shard(s, &s->units[number]);
   if (s->all) TRY(treadle_board_meet(s->all, "gradients of a layer"));

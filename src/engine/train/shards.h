@@ -29,6 +29,8 @@ const treadle_layout *treadle_train_whole_grads(const treadle_train_shards *shar
 treadle_status treadle_train_place_shards(const treadle_train_shards *shards);
 /* Of the largest unit; 0: nothing is sharded. */
 int64_t treadle_train_unit_bytes(const treadle_train_shards *shards, treadle_dtype dtype);
+int64_t
+treadle_train_unit_grad_bytes(const treadle_train_shards *shards); /* 0, too: weights do not train */
 void treadle_train_place_gathered(treadle_train_shards *shards, char *gathered, float *sum);
 char *treadle_train_gathered(const treadle_train_shards *shards);
 int64_t treadle_train_shard_block(void); /* elements of `sum` */

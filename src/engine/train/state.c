@@ -3,22 +3,38 @@
  * each of the three on the way.
  *
  *   huggingface/
- *   optimizer/master/  exp_avg/  exp_avg_sq/  state.json      */
+ *   optimizer/master/  exp_avg/  exp_avg_sq/  state.json
+ *
+ * With adapters, which are their own masters, these folders are peft's:
+ *
+ *   lora_adapter/
+ *   optimizer/exp_avg/  exp_avg_sq/  state.json               */
 #include "train/trainer.h"
 
+#include "base/alloc.h"
 #include "base/argument.h"
 #include "group/group.h"
 #include "io/file.h"
 #include "io/json.h"
 #include "model/build.h"
 #include "train/saved_values.h"
+#include "weights/filled.h"
 #include "weights/load.h"
 
 #include <errno.h>
 #include <jansson.h>
 #include <limits.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+
+/* What of a trainer is saved. */
+typedef struct saved_parts {
+  const treadle_train_windows *windows;
+  const treadle_train_ranks *ranks;
+  treadle_train_optimizer *optimizer;
+  treadle_train_adapters *adapters; /* NULL: the weights are */
+} saved_parts;
 
 /* ---- Shares ---------------------------------------------------------------------------------------------- */
 
@@ -53,10 +69,11 @@ typedef struct state {
   float *values; /* of this rank's share */
 } state;
 
-/* Masters are the weights themselves where these are fp32. */
+/* Masters are the weights themselves where these are fp32; adapters are saved by themselves. */
 static int states_of(const treadle_train_optimizer *o, state states[3]) {
   int count = 0;
-  states[count++] = (state){"master", o->master ? o->master : (float *)(void *)o->windows->weights};
+  if (!o->windows->adapter_bytes)
+    states[count++] = (state){"master", o->master ? o->master : (float *)(void *)o->windows->weights};
   states[count++] = (state){"exp_avg", o->exp_avg};
   states[count++] = (state){"exp_avg_sq", o->exp_avg_sq};
   return count;
@@ -75,26 +92,87 @@ static treadle_status make_folder(const treadle_group *group, const char *path) 
   return treadle_fail(TREADLE_SYSTEM, "%s cannot be made: %s", path, strerror(errno));
 }
 
-static treadle_status save_steps(const treadle_train_optimizer *o, const char *folder) {
+/* Values of the adapters' layout as a folder of peft's. */
+static treadle_status save_adapters(const saved_parts *t, const char *path, const void *window) {
+  const treadle_save_options options = {
+      .struct_size = sizeof options, .shard_bytes = (size_t)1 << 60, .weights_only = true};
+  const treadle_group *group = t->ranks->group;
+  char from[PATH_MAX], to[PATH_MAX];
+  treadle_status status;
+  TRY(treadle_layout_save(t->ranks->group, t->windows->grad_layout, window, path, &options));
+  if (group && treadle_group_rank(group) > 0) goto out;
+  status = join_path(from, path, "model.safetensors");
+  if (!status) status = join_path(to, path, TREADLE_ADAPTER_WEIGHTS);
+  if (!status && rename(from, to) != 0)
+    status = treadle_fail(TREADLE_SYSTEM, "%s cannot be written: %s", to, strerror(errno));
+  if (!status) status = treadle_adapter_write_config(t->adapters->adapter, path);
+out:
+  return treadle_train_agree(t->ranks, status);
+}
+
+/* The folder says whose adapters its weights have. */
+static treadle_status save_mark(const saved_parts *t, const float *all, const char *folder) {
+  const treadle_model *base = t->windows->layout->model;
+  char path[PATH_MAX], *text = NULL;
+  treadle_status status = TREADLE_OK;
+  if (t->ranks->group && treadle_group_rank(t->ranks->group) > 0) return TREADLE_OK;
+  TRY(treadle_adapter_mark(t->adapters->adapter, all, base->folder ? base->folder : folder, &text));
+  TRY(join_path(path, folder, TREADLE_ADAPTER_MARK));
+  TRY(treadle_file_write(path, text, strlen(text)));
+out:
+  free(text);
+  return status;
+}
+
+/* The weights with the adapters in them. */
+static treadle_status save_merged(const saved_parts *t, const char *folder,
+                                  const treadle_save_options *options) {
+  const treadle_train_windows *w = t->windows;
+  char path[PATH_MAX], *window = treadle_alloc(w->weight_bytes + 1);
+  float *all = treadle_alloc_array((size_t)t->adapters->adapter->elems, sizeof *all);
+  treadle_status status = window && all ? join_path(path, folder, "huggingface")
+                                        : treadle_fail(TREADLE_NO_MEMORY, "no memory for merged weights");
+  TRY(treadle_train_agree(t->ranks, status));
+  memcpy(window, w->weights, w->weight_bytes);
+  TRY(treadle_train_gather_adapters(t->adapters, t->ranks, all));
+  TRY(treadle_train_agree(t->ranks,
+                          treadle_train_fold_adapters(t->adapters, all, w->layout, w->rank, window)));
+  treadle_filled_memory(window, w->weight_bytes);
+  TRY(treadle_layout_save(t->ranks->group, w->layout, window, path, options));
+  TRY(treadle_train_agree(t->ranks, save_mark(t, all, path)));
+out:
+  treadle_free(all);
+  treadle_free(window);
+  return status;
+}
+
+static treadle_status save_steps(const saved_parts *t, const char *folder) {
+  const treadle_train_optimizer *o = t->optimizer;
   const treadle_group *group = o->ranks->group;
-  char path[PATH_MAX], text[64];
+  char path[PATH_MAX], text[96];
   treadle_status status;
   if (group && treadle_group_rank(group) > 0) return TREADLE_OK;
   TRY(join_path(path, folder, "state.json"));
-  snprintf(text, sizeof text, "{\"step\": %lld}\n", (long long)o->steps);
+  if (t->adapters)
+    snprintf(text, sizeof text, "{\"step\": %lld, \"base\": \"%016llx\"}\n", (long long)o->steps,
+             (unsigned long long)t->adapters->base_digest);
+  else
+    snprintf(text, sizeof text, "{\"step\": %lld}\n", (long long)o->steps);
   TRY(treadle_file_write(path, text, strlen(text)));
 out:
   return status;
 }
 
-static treadle_status save_state(const treadle_train_optimizer *o, const char *folder, const state *one) {
+static treadle_status save_state(const saved_parts *t, const char *folder, const state *one) {
+  const treadle_train_optimizer *o = t->optimizer;
   const treadle_save_options options = TREADLE_INIT(treadle_save_options);
   const treadle_train_windows *w = o->windows;
-  bool whole = one->values == (float *)(void *)w->weights; /* the same places as gradients */
+  bool whole = one->values == (float *)(void *)w->trained; /* the same places as gradients */
   char path[PATH_MAX];
   treadle_status status;
   TRY(treadle_train_agree(o->ranks, join_path(path, folder, one->name)));
   if (!whole) TRY(treadle_train_agree(o->ranks, gather_state(o, one->values)));
+  if (t->adapters) return save_adapters(t, path, w->grads);
   TRY(treadle_layout_save(o->ranks->group, w->grad_layout, whole ? w->weights : w->grads, path, &options));
 out:
   return status;
@@ -106,19 +184,24 @@ treadle_status treadle_trainer_save(treadle_trainer *t, const char *folder) {
   treadle_status status;
   TREADLE_NEED(t);
   TREADLE_NEED(folder);
+  const saved_parts of = {&t->windows, &t->ranks, &t->optimizer, t->adapters};
   const treadle_save_options options = {.struct_size = sizeof options, .companions = t->companions};
   status = treadle_pass_window(t->pass)
-               ? join_path(path, folder, "huggingface")
+               ? join_path(path, folder, t->adapters ? "lora_adapter" : "huggingface")
                : treadle_fail(TREADLE_STATE, "treadle_trainer_save: the trainer has no weights");
   TRY(treadle_train_agree_on(&t->ranks, status, &(treadle_group_call){.name = __func__}));
-  TRY(treadle_layout_save(t->ranks.group, t->windows.layout, t->windows.weights, path, &options));
+  if (t->adapters)
+    TRY(save_adapters(&of, path, t->windows.trained));
+  else
+    TRY(treadle_layout_save(t->ranks.group, t->windows.layout, t->windows.weights, path, &options));
+  if (t->adapters && t->adapters->saves_merged) TRY(save_merged(&of, folder, &options));
   if (!t->optimizer.exp_avg) goto out;
   status = join_path(path, folder, "optimizer");
   if (!status) status = make_folder(t->ranks.group, path);
   TRY(treadle_train_agree(&t->ranks, status));
   for (int i = 0, count = states_of(&t->optimizer, states); i < count; i++)
-    TRY(save_state(&t->optimizer, path, &states[i]));
-  TRY(treadle_train_agree(&t->ranks, save_steps(&t->optimizer, path)));
+    TRY(save_state(&of, path, &states[i]));
+  TRY(treadle_train_agree(&t->ranks, save_steps(&of, path)));
 out:
   return status;
 }
@@ -136,31 +219,61 @@ out:
   return status;
 }
 
-static treadle_status load_steps(treadle_train_optimizer *o, const char *folder) {
+/* Adapters go on from the weights that they began beside. */
+static treadle_status check_base(const saved_parts *t, const json_t *root, const char *path) {
+  uint64_t base;
+  treadle_status status;
+  if (!t->adapters) return TREADLE_OK;
+  TRY(treadle_saved_digest(root, path, "base", &base));
+  if (base != t->adapters->base_digest)
+    status =
+        treadle_fail(TREADLE_REFUSED,
+                     "%s: the adapters were trained beside other weights (digest %016llx) than those of %s "
+                     "(%016llx); give the run its model",
+                     path, (unsigned long long)base, t->windows->layout->model->path,
+                     (unsigned long long)t->adapters->base_digest);
+out:
+  return status;
+}
+
+static treadle_status load_steps(const saved_parts *t, const char *folder) {
   char path[PATH_MAX];
   json_t *root = NULL;
   treadle_status status;
   TRY(join_path(path, folder, "state.json"));
   TRY(treadle_json_load(path, &root));
-  TRY(treadle_saved_count(root, path, "step", &o->steps));
+  TRY(treadle_saved_count(root, path, "step", &t->optimizer->steps));
+  TRY(check_base(t, root, path));
 out:
   json_decref(root);
   return status;
 }
 
-static treadle_status load_optimizer(treadle_train_optimizer *o, const char *folder) {
+static treadle_status load_state(const saved_parts *t, const char *folder, const char *name, void *window) {
+  char path[PATH_MAX];
+  treadle_status status;
+  if (!t->adapters) return load_folder(t->windows->grad_layout, t->windows->rank, folder, name, window);
+  if (snprintf(path, PATH_MAX, "%s/%s/" TREADLE_ADAPTER_WEIGHTS, folder, name) >= PATH_MAX)
+    REFUSE("%s/%s: too long for a path", folder, name);
+  TRY(treadle_train_load_adapters(t->adapters, path, window));
+out:
+  return status;
+}
+
+static treadle_status load_optimizer(const saved_parts *t, const char *folder) {
+  treadle_train_optimizer *o = t->optimizer;
   const treadle_train_windows *w = o->windows;
   const treadle_row_span share = treadle_train_own_share(o);
   state states[3];
   treadle_status status = TREADLE_OK;
   for (int i = 0, count = states_of(o, states); i < count; i++) {
-    bool whole = states[i].values == (float *)(void *)w->weights;
-    TRY(load_folder(w->grad_layout, w->rank, folder, states[i].name, whole ? w->weights : w->grads));
+    bool whole = states[i].values == (float *)(void *)w->trained;
+    TRY(load_state(t, folder, states[i].name, whole ? w->trained : w->grads));
     if (!whole)
       memcpy(states[i].values, treadle_train_grads(w) + share.begin,
              (size_t)(share.end - share.begin) * sizeof(float));
   }
-  TRY(load_steps(o, folder));
+  TRY(load_steps(t, folder));
 out:
   return status;
 }
@@ -189,14 +302,42 @@ out:
   return status;
 }
 
-static treadle_status resume(treadle_trainer *t, const char *folder) {
+/* The base is that of the model; then the adapters. */
+static treadle_status resume_adapters(const saved_parts *t, const char *folder) {
   char path[PATH_MAX];
   treadle_status status;
+  TRY(join_path(path, folder, "lora_adapter"));
+  TRY(treadle_train_open_adapter_folder(t->adapters, path));
+  TRY(join_path(path, folder, "optimizer"));
+  if (t->optimizer->exp_avg) TRY(load_optimizer(t, path));
+out:
+  return status;
+}
+
+static treadle_status load_base(const treadle_train_windows *w) {
+  treadle_status status;
+  if (treadle_model_weights(w->layout->model) != TREADLE_WEIGHTS_FILES)
+    REFUSE("%s: adapters go on beside the weights that they began beside, and these were made up",
+           w->layout->model->path);
+  TRY(treadle_layout_load(w->layout, w->rank, w->weights));
+  TRY(treadle_train_check_weights(w));
+out:
+  return status;
+}
+
+static treadle_status resume(treadle_trainer *t, const char *folder) {
+  const saved_parts of = {&t->windows, &t->ranks, &t->optimizer, t->adapters};
+  char path[PATH_MAX];
+  treadle_status status;
+  if (t->adapters) {
+    TRY(resume_adapters(&of, folder));
+    return treadle_train_bind(t);
+  }
   TRY(check_config(t->transformer, folder));
   TRY(load_folder(t->windows.layout, t->windows.rank, folder, "huggingface", t->windows.weights));
   TRY(treadle_train_check_weights(&t->windows));
   TRY(join_path(path, folder, "optimizer"));
-  if (t->optimizer.exp_avg) TRY(load_optimizer(&t->optimizer, path));
+  if (t->optimizer.exp_avg) TRY(load_optimizer(&of, path));
   TRY(treadle_train_bind(t));
 out:
   return status;
@@ -207,6 +348,10 @@ treadle_status treadle_trainer_resume(treadle_trainer *t, const char *folder) {
   TREADLE_NEED(t);
   TREADLE_NEED(folder);
   TRY(treadle_train_agree_on(&t->ranks, TREADLE_OK, &(treadle_group_call){.name = __func__}));
+  if (t->adapters) {
+    TRY(treadle_train_agree(&t->ranks, load_base(&t->windows)));
+    TRY(treadle_train_find_base(&t->ranks, t->adapters));
+  }
   TRY(treadle_train_agree(&t->ranks, resume(t, folder)));
 out:
   return status;

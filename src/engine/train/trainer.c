@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BLOCK_TOKENS = 64, MOST_ROWS = 4096, ROWS_LIMIT = 1 << 20 };
+enum { BLOCK_TOKENS = 64, MOST_ROWS = 4096, ROWS_LIMIT = 1 << 20, LORA_ALPHA = 16 };
 
 static treadle_status refuse(const treadle_layout *layout, const char *what) {
   return treadle_fail(TREADLE_REFUSED, "%s: training does not take %s yet", layout->model->path, what);
@@ -74,6 +74,16 @@ out:
   return status;
 }
 
+/* Of weights there are no gradients where adapters are trained. */
+static treadle_status forget_grads(treadle_back *back, treadle_arena *arena) {
+  const size_t layers = (size_t)back->transformer->layers;
+  if (!back->grads) back->grads = treadle_arena_alloc_array(arena, layers, sizeof *back->grads);
+  if (!back->grads) return treadle_fail(TREADLE_NO_MEMORY, "no memory for %zu layers", layers);
+  memset(back->grads, 0, layers * sizeof *back->grads);
+  back->grad_embed = back->grad_final_norm = back->grad_head = (treadle_weight){0};
+  return TREADLE_OK;
+}
+
 /* ---- The whole --------------------------------------------------------------------------------------- */
 
 static treadle_status check_options(const treadle_trainer_options *o) {
@@ -92,6 +102,10 @@ static treadle_status check_options(const treadle_trainer_options *o) {
     REFUSE("most_micro_batches %d: 1 to %d, or 0", o->most_micro_batches, ROWS_LIMIT);
   if (o->ulysses_ranks < 0 || o->ulysses_ranks > ROWS_LIMIT)
     REFUSE("ulysses_ranks %d: 1 to %d, or 0", o->ulysses_ranks, ROWS_LIMIT);
+  if (o->lora_rank < 0 || !(o->lora_alpha >= 0))
+    REFUSE("lora_rank %lld, lora_alpha %g: 0 at least", (long long)o->lora_rank, o->lora_alpha);
+  if (o->forward_only && o->lora_rank)
+    REFUSE("forward_only, with lora_rank: rows that go forward only train no adapters");
   if (o->forward_only && (o->optimizer || o->grads_window))
     REFUSE("forward_only, with %s: rows that go forward only make no gradients",
            o->optimizer ? "optimizer" : "grads_window");
@@ -181,7 +195,8 @@ static treadle_status find_place(treadle_trainer *t, const treadle_trainer_optio
   TRY(treadle_layout_check_whole_group(layout, "the trainer runs on all ranks of its group"));
   if (!sharded) TRY(treadle_pass_check_layout(layout, true));
   TRY(fp32_text(layout->text, text, sizeof text));
-  TRY(treadle_layout_create(layout->model, text, layout->ranks, NULL, &t->windows.grad_layout));
+  if (!o->lora_rank)
+    TRY(treadle_layout_create(layout->model, text, layout->ranks, NULL, &t->windows.grad_layout));
   TRY(treadle_transformer_create(layout->model, &t->transformer));
   t->back.transformer = t->transformer;
   if (sharded) TRY(treadle_train_open_shards(&parts, plans, &t->shards));
@@ -247,7 +262,7 @@ static bool is_trained(const treadle_trainer *t, int32_t tensor) {
   return false;
 }
 
-static treadle_status find_trained(treadle_trainer *t) {
+static treadle_status find_changes(treadle_trainer *t) {
   const treadle_train_windows *w = &t->windows;
   treadle_pieces pieces = {0};
   int32_t count;
@@ -262,7 +277,7 @@ static treadle_status find_trained(treadle_trainer *t) {
     if (pieces.items[i].tensor >= 0 && !trained[pieces.items[i].storage])
       trained[pieces.items[i].storage] = is_trained(t, pieces.items[i].tensor);
   for (int32_t i = 0; i < tensors; i++) untrained[i] = !is_trained(t, i);
-  t->windows.trained = trained;
+  t->windows.changes = trained;
   t->windows.untrained = untrained;
 out:
   treadle_array_release(&pieces);
@@ -270,6 +285,7 @@ out:
 }
 
 static treadle_train_optimizer optimizer_of(const treadle_trainer *t, const treadle_trainer_options *o) {
+  const bool whole = t->shards && o->lora_rank; /* each rank has all adapters */
   return (treadle_train_optimizer){.windows = &t->windows,
                                    .ranks = &t->ranks,
                                    .team = t->pass->team,
@@ -278,10 +294,52 @@ static treadle_train_optimizer optimizer_of(const treadle_trainer *t, const trea
                                    .beta1 = o->adam_beta1 > 0 ? o->adam_beta1 : 0.9,
                                    .beta2 = o->adam_beta2 > 0 ? o->adam_beta2 : 0.999,
                                    .eps = o->adam_eps > 0 ? o->adam_eps : 1e-8,
-                                   .replica = t->replica.number,
-                                   .replicas = t->replica.count,
+                                   .replica = whole ? t->windows.rank : t->replica.number,
+                                   .replicas = whole ? t->windows.layout->ranks : t->replica.count,
                                    .wanted = o->optimizer,
                                    .distributed = o->distributed_optimizer};
+}
+
+/* Adapters in place of weights. */
+static treadle_status open_adapters(const treadle_train_adapter_parts *of, const treadle_trainer_options *o,
+                                    treadle_train_adapters **adapters_p) {
+  const treadle_adapter_spec spec = {.rank = o->lora_rank,
+                                     .alpha = o->lora_alpha > 0 ? o->lora_alpha : LORA_ALPHA,
+                                     .modules = o->lora_modules};
+  treadle_adapter *adapter;
+  treadle_status status;
+  TRY(treadle_adapter_create(of->windows->layout->model, &spec, &adapter));
+  TRY(treadle_train_open_adapters(of, adapter, adapters_p));
+  (*adapters_p)->seed = o->lora_seed;
+  (*adapters_p)->saves_merged = o->lora_save_merged;
+  (*adapters_p)->gathers = o->lora_gather;
+  if (o->lora_adapter && !((*adapters_p)->folder = treadle_arena_copy_text(of->arena, o->lora_adapter)))
+    return treadle_fail(TREADLE_NO_MEMORY, "no memory for a trainer");
+out:
+  return status;
+}
+
+/* What is trained, and where its gradients lie. */
+static treadle_status find_trained(const treadle_train_adapter_parts *of, const treadle_trainer_options *o,
+                                   treadle_train_adapters **adapters_p) {
+  treadle_train_windows *w = of->windows;
+  treadle_back *back = of->back;
+  treadle_status status;
+  w->trained_layout = w->layout;
+  if (o->lora_rank)
+    TRY(forget_grads(back, of->arena));
+  else
+    TRY(find_grads(back, of->shards ? treadle_train_whole_grads(of->shards) : w->grad_layout, of->arena));
+  if (of->shards) TRY(treadle_train_place_shards(of->shards));
+  if (!o->lora_rank) goto out;
+  if (back->context.ranks > 1)
+    REFUSE("lora_rank %lld, and %d context parallel ranks: adapters need all tokens on one rank",
+           (long long)o->lora_rank, back->context.ranks);
+  TRY(forget_grads(back, of->arena)); /* shards have placed them */
+  TRY(open_adapters(of, o, adapters_p));
+  back->adapters = *adapters_p;
+out:
+  return status;
 }
 
 /* All that needs no other rank. */
@@ -300,11 +358,10 @@ treadle_status treadle_train_fill(treadle_trainer *t, const treadle_trainer_opti
   TRY(set_back(&t->back, t->pass, o, layout));
   TRY(treadle_train_routers_take(t->transformer, o, &t->arena, &t->routers));
   t->back.routers = &t->routers;
-  TRY(find_trained(t));
   t->optimizer = optimizer_of(t, o);
-  TRY(find_grads(&t->back, t->shards ? treadle_train_whole_grads(t->shards) : t->windows.grad_layout,
-                 &t->arena));
-  if (t->shards) TRY(treadle_train_place_shards(t->shards));
+  const treadle_train_adapter_parts trained = {&t->back, &t->windows, &t->arena, t->shards, plans};
+  TRY(find_trained(&trained, o, &t->adapters));
+  if (!t->adapters) TRY(find_changes(t));
   TRY(treadle_train_find_chunks(&t->stage, t->pass, layout));
   TRY(keep_batches(&t->stage, o, &t->back.kept_count));
   TRY(treadle_train_measure(t));
@@ -314,12 +371,15 @@ out:
 
 /* Of options that ranks must have alike, and that nothing else compares. */
 static uint64_t hash_options(const treadle_trainer_options *o) {
-  const double numbers[] = {o->adam_beta1,     o->adam_beta2,   o->adam_eps,
-                            o->aux_loss_coeff, o->z_loss_coeff, o->expert_bias_rate};
-  const uint64_t hash = treadle_hash_bytes(numbers, sizeof numbers, 0);
-  return treadle_hash_more(treadle_hash_more(hash, (uint64_t)(o->ulysses_ranks > 1 ? o->ulysses_ranks : 1)),
-                           (uint64_t)o->freeze_routers << 3 | (uint64_t)o->forward_only << 2 |
-                               (uint64_t)o->optimizer << 1 | o->distributed_optimizer);
+  const double numbers[] = {o->adam_beta1,   o->adam_beta2,       o->adam_eps,  o->aux_loss_coeff,
+                            o->z_loss_coeff, o->expert_bias_rate, o->lora_alpha};
+  uint64_t hash = treadle_hash_bytes(numbers, sizeof numbers, (uint64_t)o->lora_rank);
+  hash = treadle_hash_more(hash, (uint64_t)(o->ulysses_ranks > 1 ? o->ulysses_ranks : 1));
+  hash = treadle_hash_text(o->lora_modules ? o->lora_modules : "", hash);
+  hash = treadle_hash_text(o->lora_adapter ? o->lora_adapter : "", treadle_hash_more(hash, o->lora_seed));
+  return treadle_hash_more(hash, (uint64_t)o->freeze_routers << 5 | (uint64_t)o->lora_gather << 4 |
+                                     (uint64_t)o->lora_save_merged << 3 | (uint64_t)o->forward_only << 2 |
+                                     (uint64_t)o->optimizer << 1 | o->distributed_optimizer);
 }
 
 treadle_status treadle_trainer_create(treadle_group *group, const treadle_layout *layout,
@@ -356,6 +416,7 @@ void treadle_trainer_destroy(treadle_trainer *t) {
   treadle_train_free(&t->memory);
   treadle_board_destroy(t->ranks.board);
   treadle_train_close_shards(t->shards);
+  treadle_train_close_adapters(t->adapters);
   treadle_transformer_destroy(t->transformer);
   treadle_layout_destroy(t->windows.grad_layout);
   treadle_arena_release(&t->arena);
@@ -369,6 +430,7 @@ treadle_status treadle_train_bind_weights(treadle_trainer *t, const void *weight
                                         .work = t->memory.pass_work};
   treadle_status status;
   treadle_train_show_shards(t->shards, weights);
+  treadle_train_forget_merged(t->adapters);
   TRY(treadle_pass_bind(t->pass, &windows));
   if (t->shards) TRY(treadle_train_read_biases(t, weights));
 out:
@@ -392,6 +454,8 @@ treadle_status treadle_train_check_weights(const treadle_train_windows *w) {
 
 /* Weights are there; masters, in the window of gradients. */
 static treadle_status begin(treadle_trainer *t) {
+  const treadle_status begun = treadle_train_begin_adapters(t->adapters);
+  if (begun) return begun;
   treadle_train_take_master(&t->optimizer);
   treadle_train_reset_optimizer(&t->optimizer);
   return treadle_train_bind(t);
@@ -413,6 +477,7 @@ treadle_status treadle_trainer_load(treadle_trainer *t) {
   TREADLE_NEED(t);
   TRY(treadle_train_agree_on(&t->ranks, TREADLE_OK, &(treadle_group_call){.name = __func__}));
   TRY(treadle_train_agree(&t->ranks, load(t)));
+  TRY(treadle_train_find_base(&t->ranks, t->adapters));
 out:
   return status;
 }
@@ -425,6 +490,7 @@ treadle_status treadle_trainer_randomise(treadle_trainer *t, uint64_t seed) {
   status = treadle_train_randomise(&t->windows, t->transformer, t->optimizer.master, seed);
   if (!status) status = begin(t);
   TRY(treadle_train_agree(&t->ranks, status));
+  TRY(treadle_train_find_base(&t->ranks, t->adapters));
 out:
   return status;
 }

@@ -31,6 +31,7 @@
  *     copied_experts.c   experts that several of them have
  *   shards.h           FSDP2: shards, gathered a layer at a time
  *   routers.h          losses of routers, and their biases
+ *   adapters.h         LoRA: adapters, which train in place of weights
  *   optimizer.h        AdamW
  *     state.c            its state as a folder
  *   memory.h           the memory that both passes compute in
@@ -38,6 +39,7 @@
 #ifndef TREADLE_TRAIN_TRAINER_H
 #define TREADLE_TRAIN_TRAINER_H
 
+#include "train/adapters.h"
 #include "train/back.h"
 #include "train/memory.h"
 #include "train/optimizer.h"
@@ -57,7 +59,8 @@ struct treadle_trainer {
   treadle_train_stage stage;
   treadle_train_ranks ranks;
   treadle_train_routers routers;
-  treadle_train_shards *shards; /* NULL: the layout is not sharded */
+  treadle_train_shards *shards;     /* NULL: the layout is not sharded */
+  treadle_train_adapters *adapters; /* NULL: the weights are trained */
   treadle_train_optimizer optimizer;
   treadle_train_memory memory;
   bool half_made;                /* gradients: the call that makes them has not ended, or has failed */
@@ -78,6 +81,11 @@ treadle_status treadle_train_fill(treadle_trainer *t, const treadle_trainer_opti
 treadle_status treadle_train_bind(treadle_trainer *t);
 /* Passes compute with these weights, of this layout, until the next bind. */
 treadle_status treadle_train_bind_weights(treadle_trainer *t, const void *weights);
+
+/* ---- save_gradients.c ---- */
+
+/* The digest of the weights beside adapters, which have just become others. Nothing to do without adapters. Collective. */
+treadle_status treadle_train_find_base(const treadle_train_ranks *ranks, treadle_train_adapters *adapters);
 
 /* ---- plan.c ---- */
 

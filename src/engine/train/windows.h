@@ -9,15 +9,19 @@
 typedef struct treadle_train_windows {
   const treadle_layout *layout;
   treadle_layout *grad_layout;
-  int64_t rank;      /* of both layouts */
-  char *weights;     /* [weight_bytes] */
-  char *grads;       /* [grad_bytes] */
-  bool given;        /* the memory is the caller's */
-  bool offloads;     /* they lie on the host, and take nothing of the device */
-  bool forward_only; /* there are no gradients: grads is NULL */
+  int64_t rank;  /* of both layouts */
+  char *weights; /* [weight_bytes] */
+  const treadle_layout
+      *trained_layout; /* of what gradients are of: the weights, or adapters in place of them */
+  char *trained;       /* the window of that */
+  char *grads;         /* [grad_bytes] */
+  bool given;          /* the memory is the caller's */
+  bool offloads;       /* they lie on the host, and take nothing of the device */
+  bool forward_only;   /* there are no gradients: grads is NULL */
   size_t weight_bytes, grad_bytes;
-  const bool *trained;   /* [storage tensors]: those that a step of the optimizer changes */
+  const bool *changes;   /* [storage tensors]: those that a step of the optimizer changes; NULL: all */
   const bool *untrained; /* [tensors of the model]: those that have no gradients */
+  size_t adapter_bytes; /* 0: weights are trained; they lie in no window */
 } treadle_train_windows;
 
 /* The gradients of all elements here, as they lie in the window. */

@@ -24,7 +24,7 @@ static treadle_status check_infer(const treadle_infer_engine *e) {
   return TREADLE_OK;
 }
 
-static treadle_status check_train(const treadle_train_engine *e) {
+static treadle_status check_train(const treadle_train_engine *e, bool adapts) {
   const char *lacks = !e->load             ? "load"
                       : !e->randomise      ? "randomise"
                       : !e->coordinate_of  ? "coordinate_of"
@@ -35,6 +35,7 @@ static treadle_status check_train(const treadle_train_engine *e) {
                       : !e->weights_digest ? "weights_digest"
                       : !e->close          ? "close"
                                            : NULL;
+  if (adapts && !lacks && (!e->gather || !e->merge)) lacks = "gather or merge, which lora_rank needs";
   if (lacks) return treadle_fail(TREADLE_REFUSED, "the train engine's table lacks %s", lacks);
   return TREADLE_OK;
 }
@@ -54,11 +55,13 @@ out:
 
 static treadle_status open_switch(treadle_actor *a, const treadle_actor_options *o,
                                   const treadle_trainer_memory *memory) {
-  treadle_engine_hooks hooks = TREADLE_INIT(treadle_engine_hooks);
+  treadle_engine_hooks hooks;
   treadle_switch_options options;
   treadle_status status;
   const size_t outside = memory->board + (a->infer.bytes ? a->infer.bytes(a->infer.engine) : 0);
-  status = a->infer.hooks ? a->infer.hooks(a->infer.engine, &hooks) : TREADLE_OK;
+  a->hooks.struct_size = sizeof a->hooks;
+  status = a->infer.hooks ? a->infer.hooks(a->infer.engine, &a->hooks) : TREADLE_OK;
+  hooks = treadle_actor_hooks(a);
   a->kv_block = hooks.kv_block_bytes;
   if (!status) status = treadle_actor_switch_options(o, memory, outside, &options);
   TRY(treadle_actor_agree(a, status));
@@ -89,7 +92,7 @@ static treadle_status open_train(treadle_actor *a, const treadle_actor_options *
   a->train.struct_size = sizeof a->train;
   status = side->here ? open(o->train_context, a->side_group, side->layout, &with, &a->train) : TREADLE_OK;
   TRY(treadle_actor_agree_after(a, TREADLE_ACTOR_TRAINS, status));
-  TRY(treadle_actor_agree(a, side->here ? check_train(&a->train) : TREADLE_OK));
+  TRY(treadle_actor_agree(a, side->here ? check_train(&a->train, a->adapts) : TREADLE_OK));
 out:
   return status;
 }
@@ -134,6 +137,9 @@ static treadle_status build(treadle_actor *a, const treadle_actor_options *o) {
   if (!a->group) TRY(treadle_group_self(&a->own));
   status = check_layouts(a);
   if (!status) status = TREADLE_TAKE(o->trainer, &trainer);
+  trainer.lora_gather = trainer.lora_rank > 0;
+  a->adapts = trainer.lora_gather;
+  if (!status) status = treadle_actor_check_adapters(a->train_layout, a->infer_layout, o, &trainer);
   if (!status) status = treadle_actor_check_reference(a->train_layout, a->reference_layout);
   if (!status) status = plan_train(a, &trainer, &memory);
   if (!status) status = treadle_actor_take_sides(a);
@@ -288,9 +294,13 @@ out:
   return status;
 }
 
+/* Beside adapters the base is a reference, which needs no window of its own. */
+static bool has_base(const treadle_actor *a) { return a->adapts && !a->reference_layout; }
+
 treadle_status treadle_actor_load_reference(treadle_actor *actor) {
   treadle_status status;
   TREADLE_NEED(actor);
+  if (has_base(actor)) return treadle_actor_need(actor, TREADLE_TRAIN, "load_reference", TREADLE_OK);
   TRY(treadle_actor_need(actor, TREADLE_TRAIN, "load_reference", check_reference(actor)));
   TRY(treadle_actor_agree(actor, load_reference(actor)));
   actor->has_reference = true;
@@ -363,11 +373,14 @@ treadle_status treadle_actor_compute_ref_log_prob(treadle_actor *actor, const tr
   TREADLE_NEED(batch);
   TREADLE_NEED(out);
   status = need_weights(actor, "compute_ref_log_prob");
-  if (!status && !actor->has_reference)
+  if (!status && !actor->has_reference && !has_base(actor))
     status = treadle_fail(TREADLE_STATE,
                           "compute_ref_log_prob: the worker has no reference, or its weights were "
                           "not loaded");
   TRY(treadle_actor_need(actor, TREADLE_FORWARD, "compute_ref_log_prob", status));
+  if (has_base(actor))
+    return treadle_actor_agree(actor, actor->train.logprobs(actor->train.engine, batch, forward,
+                                                            window(actor, TREADLE_PARAMS), out));
   status = treadle_actor_agree(actor, treadle_switch_show_reference(actor->sw));
   if (!status)
     status = treadle_actor_agree(actor, actor->train.logprobs(actor->train.engine, batch, forward,

@@ -3,6 +3,7 @@
  *   actor.c          making it, and what a loop calls
  *   actor_modes.c    the sharding manager: which mode it is in, which one it stays in, and the arrows between them
  *   actor_sides.c    which ranks train and which generate: all do both, or each does one
+ *   actor_adapters.c  adapters on their way into the infer weights
  *   actor_books.c    device bytes by class, now and at most
  *   actor_plan.c     the same beforehand
  *
@@ -68,8 +69,11 @@ struct treadle_actor {
   treadle_actor_books books;
   bool stays, has_weights, has_reference; /* stays: between enter and exit */
   treadle_mode entered;
-  bool moved;   /* windows of the trainer were, since it last bound them */
-  bool changed; /* weights, since they last went to INFER */
+  treadle_engine_hooks hooks; /* of the infer engine */
+  bool adapts;                /* the trainer has adapters, which bind adds to the infer weights */
+  uint64_t merged;            /* the version that has them */
+  bool moved;                 /* windows of the trainer were, since it last bound them */
+  bool changed;               /* weights, since they last went to INFER */
   double to_infer, to_train;
   size_t kv_block;
 };
@@ -90,6 +94,17 @@ treadle_status treadle_actor_need(treadle_actor *actor, treadle_mode mode, const
                                   treadle_status before);
 /* The same with a mode that has params where they are: TRAIN or FORWARD. */
 treadle_status treadle_actor_need_params(treadle_actor *actor, const char *what, treadle_status before);
+
+/* ---- actor_adapters.c ---- */
+
+/* Refused: adapters, where merged weights would not be what the switch takes them for. Local. */
+treadle_status treadle_actor_check_adapters(const treadle_layout *train, const treadle_layout *infer,
+                                            const treadle_actor_options *options,
+                                            const treadle_trainer_options *trainer);
+/* The hooks of the infer engine, for the switch: bind adds the adapters first. */
+treadle_engine_hooks treadle_actor_hooks(treadle_actor *actor);
+/* Before the arrow to INFER: all ranks have the adapters of now. Collective. */
+treadle_status treadle_actor_gather(treadle_actor *actor);
 
 /* ---- actor_sides.c ---- */
 

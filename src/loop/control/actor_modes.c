@@ -20,13 +20,16 @@ treadle_status treadle_actor_agree(const treadle_actor *actor, treadle_status st
 static treadle_status take_arrow(treadle_actor *a, treadle_mode to) {
   const double begin = treadle_clock_seconds();
   treadle_status status;
+  if (to == TREADLE_INFER) TRY(treadle_actor_gather(a));
   if (to == TREADLE_INFER)
     status = treadle_switch_to_infer(a->sw);
   else
     status = to == TREADLE_FORWARD ? treadle_switch_to_forward(a->sw) : treadle_switch_to_train(a->sw);
   a->moved = true;
   *(to == TREADLE_INFER ? &a->to_infer : &a->to_train) += treadle_clock_seconds() - begin;
-  return treadle_actor_agree(a, status);
+  status = treadle_actor_agree(a, status);
+out:
+  return status;
 }
 
 /* The engine of a mode knows its windows: also where it has failed before to take them. */

@@ -25,6 +25,7 @@ static treadle_status nothing_more(void *context) {
 typedef struct planning {
   const treadle_layout *train, *infer;
   const treadle_actor_options *options;
+  bool adapts;                        /* adapters train */
   treadle_trainer_memory *of_train;   /* [ranks] */
   treadle_generator_memory *of_infer; /* [ranks] */
 } planning;
@@ -68,6 +69,7 @@ static treadle_status foresee(const planning *p, bool budget, treadle_foreseen *
     hooks[rank] = (treadle_engine_hooks){.struct_size = sizeof *hooks,
                                          .bind = nothing,
                                          .unbind = nothing_more,
+                                         .transforms = p->adapts,
                                          .work_bytes = p->of_infer[rank].work,
                                          .kv_block_bytes = p->of_infer[rank].kv_block};
     TRY(treadle_actor_switch_options(&o, &p->of_train[rank], outside_of(p, rank), &options[rank]));
@@ -112,6 +114,8 @@ treadle_status treadle_actor_foresee(const treadle_layout *train, const treadle_
   TRY(TREADLE_TAKE(o.trainer, &trainer));
   TRY(treadle_actor_check_sides(train, infer, o.reference));
   TRY(treadle_actor_check_reference(train, o.reference));
+  TRY(treadle_actor_check_adapters(train, infer, &o, &trainer));
+  p.adapts = trainer.lora_gather = trainer.lora_rank > 0;
   treadle_actor_settle_options(train, &o);
   p.of_train = treadle_alloc_array((size_t)train->ranks, sizeof *p.of_train);
   p.of_infer = treadle_alloc_array((size_t)train->ranks, sizeof *p.of_infer);

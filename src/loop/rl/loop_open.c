@@ -105,7 +105,9 @@ treadle_status treadle_rl_open_layouts(treadle_rl_models *models, const treadle_
   TRY(treadle_train_config_layout(task->config, TREADLE_PART_PARAMS, models->model->layers, ranks, text,
                                   sizeof text));
   TRY(treadle_layout_create(models->model, text, ranks, NULL, &models->train));
-  if (treadle_rl_uses_kl(s) && !task->config->has_reference_apart)
+  const bool base =
+      s->actor.lora_rank && !models->reference_model; /* the reference is the base of the adapters */
+  if (treadle_rl_uses_kl(s) && !task->config->has_reference_apart && !base)
     TRY(say_reference(
         task, treadle_layout_create(models->reference_model ? models->reference_model : models->model, text,
                                     ranks, NULL, &models->reference)));

@@ -87,6 +87,7 @@ treadle_status treadle_rl_trainer_options(const treadle_rl_role *role, const tre
       .most_micro_batches = most_micro_batches,
       .fewer_micro_batches = fewer,
       .ulysses_ranks = ulysses_ranks(role)};
+  if (role->config == &s->actor) treadle_train_lora_options(s, to);
 out:
   return status;
 }

@@ -2,6 +2,8 @@
  *
  *   RUN/global_step_K/actor/huggingface/                           the weights, as a model
  *                     actor/optimizer/{master,exp_avg,exp_avg_sq}/ the same of fp32, each a model too
+ *                     actor/lora_adapter/, actor/optimizer/..          peft's, where adapters train; then actor/huggingface is there if merged
+ *                                                                  weights were asked for, and no part but that is a model
  *                     critic/huggingface, critic/optimizer/...     the same of a critic, where the run has one
  *                     data.json, rng.json                          where in the data the run is, and its random numbers
  *                     digests.json                                 of all of these (checkpoint_digests.h)
@@ -49,8 +51,8 @@ size_t treadle_train_checkpoint_expired_after(size_t count, int64_t max_to_keep)
 enum { TREADLE_CHECKPOINT_PARTS = 4, TREADLE_CHECKPOINT_PARTS_MOST = 8 };
 extern const char *const treadle_train_checkpoint_parts
     [TREADLE_CHECKPOINT_PARTS_MOST]; /* their folders: "actor/huggingface", ... */
-/* How many of them a checkpoint has, as its folder critic/ says. */
-int treadle_train_checkpoint_part_count(const char *folder);
+/* Does a checkpoint have this one, as its folders critic/ and actor/lora_adapter say? */
+bool treadle_train_checkpoint_has_part(const char *folder, int part);
 
 typedef struct treadle_train_checkpoint {
   const char *run; /* a folder that is there */

@@ -82,8 +82,11 @@ out:
   return status;
 }
 
+/* Adapters are no part that is a model. */
 static bool is_weights(const char *name) {
-  const size_t length = strlen(name);
+  static const char adapters[] = "adapter_model.safetensors";
+  const size_t length = strlen(name), theirs = sizeof adapters - 1;
+  if (length >= theirs && strcmp(name + length - theirs, adapters) == 0) return false;
   return length > 12 && strcmp(name + length - 12, ".safetensors") == 0;
 }
 
@@ -127,7 +130,8 @@ static treadle_status write(const char *folder, int64_t step, const uint64_t *di
   treadle_path path;
   treadle_status status;
   if (!root) TRY(no_memory(folder));
-  for (int p = 0; p < treadle_train_checkpoint_part_count(folder); p++) {
+  for (int p = 0; p < TREADLE_CHECKPOINT_PARTS_MOST; p++) {
+    if (!treadle_train_checkpoint_has_part(folder, p)) continue;
     snprintf(digest, sizeof digest, "%016" PRIx64, digests[p]);
     if (json_object_set_new(parts, treadle_train_checkpoint_parts[p], json_string(digest)) != 0)
       TRY(no_memory(folder));
@@ -147,8 +151,9 @@ treadle_status treadle_checkpoint_digests_write(treadle_group *group, const char
                                                 const char *families) {
   uint64_t digests[TREADLE_CHECKPOINT_PARTS_MOST];
   treadle_status status = TREADLE_OK;
-  for (int p = 0; p < treadle_train_checkpoint_part_count(folder); p++)
-    TRY(digest_part(group, folder, p, families, &digests[p]));
+  for (int p = 0; p < TREADLE_CHECKPOINT_PARTS_MOST; p++)
+    if (treadle_train_checkpoint_has_part(folder, p))
+      TRY(digest_part(group, folder, p, families, &digests[p]));
   if (!group || treadle_group_rank(group) == 0) status = write(folder, step, digests);
   TRY(agree(group, status));
 out:
@@ -246,7 +251,7 @@ treadle_status treadle_checkpoint_digests_verify(treadle_group *group, const cha
   TRY(agree(group, status));
   /* A part that is named, and has gone, is damaged, too. */
   for (int p = 0; root && p < TREADLE_CHECKPOINT_PARTS_MOST; p++)
-    if (p < TREADLE_CHECKPOINT_PARTS || p < treadle_train_checkpoint_part_count(folder) ||
+    if (treadle_train_checkpoint_has_part(folder, p) ||
         json_object_get(json_object_get(root, "parts"), treadle_train_checkpoint_parts[p]))
       TRY(compare_part(group, folder, p, families, json_object_get(root, "parts")));
 out:

@@ -28,7 +28,10 @@ static void find_folder(const char *path, char folder[PATH_MAX]) {
 treadle_status treadle_train_check_room(const treadle_train_config *config, const treadle_model *model,
                                         const treadle_model *critic) {
   const treadle_train_settings *s = &config->settings;
-  const int64_t elems = treadle_model_elems(model) + (critic ? treadle_model_elems(critic) : 0);
+  /* adapters and their moments are small beside a model; merged weights are one more */
+  const bool adapters = s->actor.lora_rank && !s->actor.lora_save_merged;
+  const int64_t elems =
+      (adapters ? 0 : treadle_model_elems(model)) + (critic ? treadle_model_elems(critic) : 0);
   /* weights, and in fp32 both moments, and masters where weights are not fp32 */
   const int64_t each = (s->training.bf16 ? BF16_BYTES + FP32_BYTES : FP32_BYTES) + MOMENTS * FP32_BYTES;
   char folder[PATH_MAX];

@@ -10,18 +10,26 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#define PREFIX "global_step_"
-#define LATEST "latest_checkpointed_iteration.txt"
+#define PREFIX   "global_step_"
+#define ADAPTERS "actor/lora_adapter"
+#define LATEST   "latest_checkpointed_iteration.txt"
 
 const char *const treadle_train_checkpoint_parts[TREADLE_CHECKPOINT_PARTS_MOST] = {
     "actor/huggingface",          "actor/optimizer/master",     "actor/optimizer/exp_avg",
     "actor/optimizer/exp_avg_sq", "critic/huggingface",         "critic/optimizer/master",
     "critic/optimizer/exp_avg",   "critic/optimizer/exp_avg_sq"};
 
-int treadle_train_checkpoint_part_count(const char *folder) {
+static bool has_folder(const char *folder, const char *name) {
   char path[4096];
-  snprintf(path, sizeof path, "%s/critic", folder);
-  return treadle_file_is_folder(path) ? TREADLE_CHECKPOINT_PARTS_MOST : TREADLE_CHECKPOINT_PARTS;
+  snprintf(path, sizeof path, "%s/%s", folder, name);
+  return treadle_file_is_folder(path);
+}
+
+/* With adapters the optimizer's state is of them, and no model. */
+bool treadle_train_checkpoint_has_part(const char *folder, int part) {
+  if (part >= TREADLE_CHECKPOINT_PARTS) return has_folder(folder, "critic");
+  if (!has_folder(folder, ADAPTERS)) return true;
+  return part == 0 && has_folder(folder, treadle_train_checkpoint_parts[part]);
 }
 
 int64_t treadle_train_checkpoint_step_of(const char *path) {
@@ -65,12 +73,26 @@ static treadle_status lacks(const char *folder, const char *part) {
   return treadle_fail(TREADLE_REFUSED, "%s: is not a whole checkpoint: it has no %s", folder, part);
 }
 
+static treadle_status check_adapters(const char *folder) {
+  static const char *const parts[] = {ADAPTERS, "actor/optimizer/exp_avg", "actor/optimizer/exp_avg_sq"};
+  static const char *const files[] = {"adapter_config.json", "adapter_model.safetensors"};
+  char path[4096];
+  for (size_t i = 0; has_folder(folder, ADAPTERS) && i < 6; i++) {
+    snprintf(path, sizeof path, "%s/%s/%s", folder, parts[i / 2], files[i % 2]);
+    if (!treadle_file_exists(path)) return lacks(folder, path + strlen(folder) + 1);
+  }
+  return TREADLE_OK;
+}
+
 treadle_status treadle_train_checkpoint_check(const char *folder) {
   static const char *const files[] = {"data.json", "rng.json"};
   char path[4096];
+  treadle_status status = TREADLE_OK;
   if (treadle_train_checkpoint_step_of(folder) < 0)
     return treadle_fail(TREADLE_REFUSED, "%s: a checkpoint is a folder " PREFIX "K", folder);
-  for (int i = 0; i < treadle_train_checkpoint_part_count(folder); i++) {
+  TRY(check_adapters(folder));
+  for (int i = 0; i < TREADLE_CHECKPOINT_PARTS_MOST; i++) {
+    if (!treadle_train_checkpoint_has_part(folder, i)) continue;
     const char *part = treadle_train_checkpoint_parts[i];
     snprintf(path, sizeof path, "%s/%s/config.json", folder, part);
     if (!treadle_file_exists(path)) return lacks(folder, path + strlen(folder) + 1);
@@ -83,7 +105,8 @@ treadle_status treadle_train_checkpoint_check(const char *folder) {
     snprintf(path, sizeof path, "%s/%s", folder, files[i]);
     if (!treadle_file_exists(path)) return lacks(folder, files[i]);
   }
-  return TREADLE_OK;
+out:
+  return status;
 }
 
 static treadle_status check_step(const char *run, int64_t step) {

@@ -77,6 +77,12 @@ typedef struct treadle_config_actor {
   double lr, min_lr, lr_warmup_fraction, weight_decay, adam_beta1, adam_beta2, adam_eps, clip_grad;
   int32_t lr_decay_style; /* TREADLE_DECAY_.. */
   const char *layout;     /* NULL: it follows from the sizes */
+  int64_t lora_rank;      /* 0: the weights train */
+  double lora_alpha;
+  treadle_train_list target_modules;
+  const char *lora_modules; /* settled: target_modules as Hugging Face's names with commas; NULL: all */
+  const char *lora_adapter_path;
+  bool lora_save_merged;
   /* Of reinforcement learning alone. */
   treadle_train_list adam_betas; /* settled: adam_beta1 and adam_beta2 */
   const char *load;              /* NULL: it is not given */
@@ -314,7 +320,7 @@ typedef struct treadle_train_key {
   const char *words[16]; /* of a CHOICE, ended by NULL */
   int need;              /* TREADLE_NEED_.. */
   bool alone;            /* does not stand in the other section of MindSpeed-RL, too */
-  const char *also[3];   /* other names: whole paths of verl's */
+  const char *also[4];   /* other names: whole paths of verl's */
   const char *nothing;   /* what null means, as text; NULL: that the key is not given */
   bool rl;               /* of runs of reinforcement learning alone */
   bool ordered;          /* of a MAP: its names stay in the order of the file */
@@ -324,8 +330,8 @@ typedef struct treadle_train_key {
 } treadle_train_key;
 
 enum {
-  TREADLE_TRAIN_KEYS = 48 + 95 + 4 + 11 + 24 + 11 + 9,
-  TREADLE_TRAIN_ALSO = 3,
+  TREADLE_TRAIN_KEYS = 53 + 95 + 4 + 11 + 24 + 11 + 9,
+  TREADLE_TRAIN_ALSO = 4,
   TREADLE_KEY_TEXT_BYTES = 192
 };
 extern const treadle_train_key treadle_train_keys[TREADLE_TRAIN_KEYS];
@@ -390,7 +396,7 @@ typedef struct treadle_train_limit {
   const char *instead; /* ends the refusal of another one; NULL: there is nothing to say */
 } treadle_train_limit;
 
-enum { TREADLE_TRAIN_LIMITS = 172 };
+enum { TREADLE_TRAIN_LIMITS = 168 };
 extern const treadle_train_limit treadle_train_limits[TREADLE_TRAIN_LIMITS];
 /* NULL: it has none. */
 const treadle_train_limit *treadle_train_limit_find(const char *path, treadle_train_run run);
@@ -481,6 +487,9 @@ const char *treadle_train_config_place(const treadle_train_config *config, int k
 treadle_status treadle_train_config_warn(treadle_train_config *config, const char *text);
 /* Checks what keys say together, and settles those that follow from others. */
 treadle_status treadle_train_config_settle(treadle_train_config *config);
+/* config_lora.c: adapters, of which MindSpeed-RL has Megatron's names. And what a trainer is made with. */
+treadle_status treadle_train_config_settle_lora(treadle_train_config *config);
+void treadle_train_lora_options(const treadle_train_settings *settings, treadle_trainer_options *options);
 /* config_rules_rl.c: the same of what reinforcement learning adds. */
 treadle_status treadle_train_config_settle_rl(treadle_train_config *config);
 /* The same of pools alone. */

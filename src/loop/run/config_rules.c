@@ -231,6 +231,7 @@ treadle_status treadle_train_config_settle(treadle_train_config *config) {
   TRY(check_schedule(config));
   TRY(check_routers(config));
   TRY(settle_layout(config));
+  TRY(treadle_train_config_settle_lora(config));
   if (config->run == TREADLE_RUN_RL) TRY(treadle_train_config_settle_rl(config));
 out:
   return status;

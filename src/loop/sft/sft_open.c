@@ -282,6 +282,7 @@ static treadle_status make_options(treadle_sft *sft, treadle_trainer_options *op
       .most_micro_batches = most_micro_batches,
       .fewer_micro_batches = s->actor.max_tokens_per_micro != 0,
       .ulysses_ranks = (int32_t)s->actor.ulysses_sequence_parallel_size};
+  treadle_train_lora_options(s, options);
   if (sft->train)
     TRY(measure(sft, s->training.data_path, sft->train, sft->train_count, true, options));
   else

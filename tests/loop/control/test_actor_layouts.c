@@ -16,34 +16,38 @@ static const struct pair {
   const char *train, *infer;
   int ranks;
   bool experts; /* of a model that has some */
+  int lora;     /* adapters of this rank train; 0: the weights do */
 } pairs[] = {
-    {"megatron:tp=2,dtype=bf16", "vllm:tp=1,dtype=bf16", 2, false},
-    {"megatron:tp=2,dtype=fp32", "vllm:tp=2,dtype=fp32", 2, false},
-    {"megatron:tp=2,dtype=bf16", "sglang:tp=4,dtype=bf16", 4, false},
-    {"megatron:tp=4,dtype=fp32", "vllm:tp=2,dtype=fp32", 4, false},
-    {"megatron:tp=4,dtype=bf16", "vllm:tp=4,dtype=bf16", 4, false},
-    {"megatron:pp=2,dtype=bf16", "vllm:tp=2,dtype=bf16", 2, false},
-    {"megatron:tp=2,pp=2,dtype=bf16", "vllm:tp=1,dtype=bf16", 4, false},
-    {"megatron:tp=2,pp=2,dtype=fp32", "sglang:tp=2,dtype=fp32", 4, false},
-    {"fsdp2:dtype=bf16", "vllm:tp=1,dtype=bf16", 2, false},
-    {"fsdp2:dtype=fp32", "vllm:tp=4,dtype=fp32", 4, false},
-    {"megatron:tp=2,ep=2,etp=1,dtype=bf16", "vllm:tp=2,dtype=bf16", 2, true},
-    {"megatron:pp=2,dtype=bf16", "vllm:dp=2,ep=on,dtype=bf16", 2, true}, /* groups */
-    {"megatron:tp=2,pp=2,ep=2,etp=1,dtype=fp32", "vllm:tp=2,dp=2,ep=on,dtype=fp32", 4, true},
-    {"megatron:tp=4,pp=2,ep=4,etp=1,dtype=bf16", "vllm:tp=2,dp=4,ep=on,dtype=bf16", 8, true},
+    {"megatron:tp=2,dtype=bf16", "vllm:tp=1,dtype=bf16", 2, false, 0},
+    {"megatron:tp=2,dtype=fp32", "vllm:tp=2,dtype=fp32", 2, false, 0},
+    {"megatron:tp=2,dtype=bf16", "sglang:tp=4,dtype=bf16", 4, false, 0},
+    {"megatron:tp=4,dtype=fp32", "vllm:tp=2,dtype=fp32", 4, false, 0},
+    {"megatron:tp=4,dtype=bf16", "vllm:tp=4,dtype=bf16", 4, false, 0},
+    {"megatron:pp=2,dtype=bf16", "vllm:tp=2,dtype=bf16", 2, false, 0},
+    {"megatron:tp=2,pp=2,dtype=bf16", "vllm:tp=1,dtype=bf16", 4, false, 0},
+    {"megatron:tp=2,pp=2,dtype=fp32", "sglang:tp=2,dtype=fp32", 4, false, 0},
+    {"fsdp2:dtype=bf16", "vllm:tp=1,dtype=bf16", 2, false, 0},
+    {"fsdp2:dtype=fp32", "vllm:tp=4,dtype=fp32", 4, false, 0},
+    {"megatron:tp=2,ep=2,etp=1,dtype=bf16", "vllm:tp=2,dtype=bf16", 2, true, 0},
+    {"megatron:pp=2,dtype=bf16", "vllm:dp=2,ep=on,dtype=bf16", 2, true, 0}, /* groups */
+    {"megatron:tp=2,pp=2,ep=2,etp=1,dtype=fp32", "vllm:tp=2,dp=2,ep=on,dtype=fp32", 4, true, 0},
+    {"megatron:tp=4,pp=2,ep=4,etp=1,dtype=bf16", "vllm:tp=2,dp=4,ep=on,dtype=bf16", 8, true, 0},
+    {"megatron:tp=2,pp=2,dtype=bf16", "vllm:tp=1,dtype=bf16", 4, false, 4},
+    {"megatron:tp=2,dtype=fp32", "sglang:tp=4,dtype=fp32", 4, false, 3},
+    {"fsdp2:dtype=bf16", "vllm:tp=2,dtype=bf16", 2, false, 8},
 };
 
 /* With latent attention, narrow queries and rotation of neighbours. */
 static const char latent_model[] = TREADLE_SOURCE_DIR "/tests/data/latent/v3/config.json";
 static const struct pair latent_pairs[] = {
-    {"megatron:tp=2,pp=2,dtype=bf16", "vllm:tp=4,dtype=bf16", 4, false},
-    {"megatron:tp=4,dtype=fp32", "sglang:tp=2,dtype=fp32", 4, false},
-    {"fsdp2:dtype=bf16", "vllm:tp=2,dtype=bf16", 2, false},
+    {"megatron:tp=2,pp=2,dtype=bf16", "vllm:tp=4,dtype=bf16", 4, false, 0},
+    {"megatron:tp=4,dtype=fp32", "sglang:tp=2,dtype=fp32", 4, false, 0},
+    {"fsdp2:dtype=bf16", "vllm:tp=2,dtype=bf16", 2, false, 0},
 };
 /* And with experts, of which a shared one. */
 static const char sparse_model[] = TREADLE_SOURCE_DIR "/tests/golden/models/dsv3-yarn";
 static const struct pair sparse_pairs[] = {
-    {"megatron:tp=2,pp=2,ep=2,etp=1,dtype=bf16", "vllm:tp=2,dp=2,ep=on,dtype=bf16", 4, true},
+    {"megatron:tp=2,pp=2,ep=2,etp=1,dtype=bf16", "vllm:tp=2,dp=2,ep=on,dtype=bf16", 4, true, 0},
 };
 
 /* Of a pair, or of the part of it that a rank sees. */
@@ -186,14 +190,17 @@ out:
 
 static int run(treadle_group *group, void *context) {
   scene *s = context;
-  const treadle_trainer_options trainer = {
-      .struct_size = sizeof trainer, .threads = 1, .most_rows = MICRO * LENGTH, .optimizer = true};
+  const treadle_trainer_options trainer = {.struct_size = sizeof trainer,
+                                           .threads = 1,
+                                           .most_rows = MICRO * LENGTH,
+                                           .optimizer = true,
+                                           .lora_rank = s->pair->lora};
   const treadle_generator_options engine = {
       .struct_size = sizeof engine, .threads = 1, .max_batch = 16, .prefill_chunk = 16, .max_len = 64};
   const treadle_actor_options options = {.struct_size = sizeof options,
                                          .trainer = &trainer,
                                          .engine = &engine,
-                                         .keep = s->flips ? TREADLE_KEEP_HOST : TREADLE_KEEP_INFER,
+                                         .keep = s->flips || s->pair->lora ? TREADLE_KEEP_HOST : TREADLE_KEEP_INFER,
                                          .page_bytes = PAGE,
                                          .kv_bytes = 1 << 18};
   const int rank = treadle_group_rank(group);

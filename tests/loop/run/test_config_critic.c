@@ -166,7 +166,7 @@ static const struct {
     {VERL "critic: {ppo_mini_batch_size: 3}\n", "a critic has this from the actor"},
     {VERL "critic: {optim: {lr_warmup_steps: 9}}\n",
      "critic.optim.lr_warmup_steps is '9': here it can only"},
-    {VERL "critic: {model: {lora_rank: 8}}\n", "critic.model.lora_rank is '8': here it can only be 0"},
+    {VERL "critic: {model: {lora_rank: 8}}\n", "critic.model.lora_rank is '8', and actor_rollout_ref.model.lora_rank is '0': a critic has this from the actor"},
     {VERL "critic: {enable: false}\n", "critic.enable is false, and adv_estimator is gae"},
     {GAE "critic_config: {weight_dacay: 1}\n",
      "critic_config.weight_dacay: there is no such key; did you mean"},

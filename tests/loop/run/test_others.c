@@ -169,11 +169,11 @@ static void in_one_message(void **state) {
       "\nx.yaml:6: algorithm.loss_type is 'embodied': here it can only be actor; the loss of a policy",
       "\nx.yaml:7: algorithm.something: no key of",
       "\nx.yaml:9: critic.use_critic_model is 'True': here it can only be false",
-      "\noverride actor_rollout_ref.model.lora_rank is '8': here it can only be 0",
+      "\noverride actor_rollout_ref.model.exclude_modules: this cannot be done here; say actor_config.target_modules",
       "\nx.yaml:3: rl_config.clip_ratio is 'much', and must be a number",
       "\nx.yaml: algorithm.adv_type is 'gae', and keys of RLinf's critic are not read here"};
   treadle_train_config *config;
-  assert_refused(parts[0], parse(text, "actor_rollout_ref.model.lora_rank=8", &config));
+  assert_refused(parts[0], parse(text, "actor_rollout_ref.model.exclude_modules=8", &config));
   for (size_t i = 0; i < TEST_COUNT(parts); i++)
     if (!strstr(treadle_error_message(), parts[i]))
       fail_msg("no '%s' in: %s", parts[i], treadle_error_message());

@@ -511,6 +511,10 @@ static void assert_same_settings(const treadle_train_settings *a, const treadle_
     if (key->type == TREADLE_KEY_TEXT) {
       const char *s = *(const char *const *)x, *t = *(const char *const *)y;
       if (!s != !t || (s && strcmp(s, t) != 0)) fail_msg("%s: '%s' and '%s'", key->key, s, t);
+    } else if (key->type == TREADLE_KEY_LIST) {
+      const treadle_train_list *s = (const void *)x, *t = (const void *)y;
+      assert_int_equal(s->count, t->count);
+      for (size_t n = 0; n < s->count; n++) assert_string_equal(s->items[n], t->items[n]);
     } else if (memcmp(x, y, bytes) != 0) {
       fail_msg("%s has other bits", key->key);
     }

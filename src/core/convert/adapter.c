@@ -1,0 +1,44 @@
+/* The adapters that a conversion merges. */
+#include "convert/convert_parts.h"
+
+#include "base/alloc.h"
+
+#include <string.h>
+
+/* What the input says of merged adapters goes into the new mark, and is not carried along by itself. */
+static void drop_old_mark(treadle_convert *c) {
+  for (size_t i = 0; i < c->inputs.items.count; i++) {
+    treadle_input *input = &c->inputs.items.items[i];
+    if (input->companion && strcmp(input->companion, TREADLE_ADAPTER_MARK) == 0) input->companion = NULL;
+  }
+}
+
+static treadle_status add_inputs(treadle_convert *c, const char *folder, const char **weights_p) {
+  const char *config = treadle_arena_format(&c->arena, "%s/" TREADLE_ADAPTER_CONFIG, folder);
+  treadle_status status;
+  *weights_p = treadle_arena_format(&c->arena, "%s/" TREADLE_ADAPTER_WEIGHTS, folder);
+  if (!config || !*weights_p) return treadle_fail(TREADLE_NO_MEMORY, "convert: memory is out");
+  TRY(treadle_inputs_add(&c->inputs, config, NULL));
+  TRY(treadle_inputs_add(&c->inputs, *weights_p, NULL));
+out:
+  return status;
+}
+
+treadle_status treadle_convert_open_adapter(treadle_convert *c) {
+  const char *weights;
+  treadle_status status;
+  if (!c->options.lora) return TREADLE_OK;
+  if (c->target->layout->fp8)
+    REFUSE("--to '%s' holds fp8, and adapters are merged into bf16, fp16 or fp32: say dtype=bf16",
+           c->target->layout->text);
+  TRY(add_inputs(c, c->options.lora, &weights));
+  TRY(treadle_adapter_open(c->model, c->options.lora, &c->adapter));
+  c->adapter_values = treadle_alloc_array((size_t)c->adapter->elems, sizeof *c->adapter_values);
+  if (!c->adapter_values) TRY(treadle_fail(TREADLE_NO_MEMORY, "convert: memory is out"));
+  TRY(treadle_adapter_read(c->adapter, weights, c->adapter_values));
+  TRY(treadle_adapter_mark(c->adapter, c->adapter_values, c->companions ? c->companions : ".",
+                           &c->adapter_mark));
+  drop_old_mark(c);
+out:
+  return status;
+}

@@ -1,0 +1,89 @@
+/* LoRA: which matrices have adapters. MindSpeed-RL has Megatron's names of them, a rank of 8 where it is not given, and no adapters where
+ * lora_target_modules is not. */
+#include "run/config.h"
+
+#include "base/text.h"
+#include "base/utf8.h"
+
+#include <string.h>
+
+#define KEY(member) TREADLE_KEY_OF(member)
+
+enum { MINDSPEEDS_RANK = 8 };
+
+/* Was the key given under this name, in either section? */
+static bool is_from(const treadle_train_config *config, int key, const char *name) {
+  const char *given = config->sources[key].name, *last = given ? strrchr(given, '.') : NULL;
+  return last && strcmp(last + 1, name) == 0;
+}
+
+/* Hugging Face's names of what Megatron names so; the name itself where it is another. */
+static const char *names_of(const char *name) {
+  static const char *const names[][2] = {{"linear_qkv", "q_proj,k_proj,v_proj"},
+                                         {"linear_proj", "o_proj"},
+                                         {"linear_fc1", "gate_proj,up_proj"},
+                                         {"linear_fc2", "down_proj"}};
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    if (strcmp(name, names[i][0]) == 0) return names[i][1];
+  return name;
+}
+
+static treadle_status take_modules(treadle_train_config *config) {
+  treadle_config_actor *actor = &config->settings.actor;
+  treadle_builder text = {0};
+  treadle_status status = TREADLE_OK;
+  for (size_t i = 0; i < actor->target_modules.count; i++) {
+    const char *name = actor->target_modules.items[i];
+    if (!*name || strchr(name, ','))
+      TRY(treadle_fail(TREADLE_REFUSED, "%s: %s has '%s', which is not a name of a matrix", config->file,
+                       treadle_train_config_place(config, KEY(actor.target_modules)),
+                       treadle_text_shown(name)));
+    if (strcmp(name, "all-linear") == 0) goto out;
+    treadle_builder_add(&text, "%s%s", i ? "," : "", names_of(name));
+  }
+  if (text.length) actor->lora_modules = treadle_arena_copy_text(&config->arena, text.text);
+  if (text.failed || (text.length && !actor->lora_modules))
+    status = treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for the names of matrices", config->file);
+out:
+  treadle_builder_release(&text);
+  return status;
+}
+
+static treadle_status settle_mindspeed(treadle_train_config *config) {
+  treadle_config_actor *actor = &config->settings.actor;
+  const int rank = KEY(actor.lora_rank), modules = KEY(actor.target_modules);
+  if (is_from(config, modules, "lora_target_modules") && !treadle_train_config_is_given(config, rank)) {
+    actor->lora_rank = MINDSPEEDS_RANK;
+    treadle_train_config_follow(config, rank, "as MindSpeed-RL has it, by lora_target_modules");
+  }
+  if (!is_from(config, rank, "lora_r") || is_from(config, modules, "lora_target_modules"))
+    return TREADLE_OK;
+  actor->lora_rank = 0;
+  treadle_train_config_follow(config, rank, "without lora_target_modules");
+  return treadle_train_config_warn(
+      config, treadle_arena_format(&config->arena, "%s: %s has no effect without lora_target_modules",
+                                   config->file, treadle_train_config_place(config, rank)));
+}
+
+treadle_status treadle_train_config_settle_lora(treadle_train_config *config) {
+  const treadle_config_actor *actor = &config->settings.actor;
+  treadle_status status;
+  TRY(settle_mindspeed(config));
+  if (!actor->lora_rank) goto out; /* others' files say the rest, too */
+  if (!(actor->lora_alpha > 0))
+    TRY(treadle_fail(TREADLE_REFUSED, "%s: %s is %g: a number above 0", config->file,
+                     treadle_train_config_place(config, KEY(actor.lora_alpha)), actor->lora_alpha));
+  TRY(take_modules(config));
+out:
+  return status;
+}
+
+void treadle_train_lora_options(const treadle_train_settings *s, treadle_trainer_options *options) {
+  if (!s->actor.lora_rank) return;
+  options->lora_rank = s->actor.lora_rank;
+  options->lora_alpha = s->actor.lora_alpha;
+  options->lora_modules = s->actor.lora_modules;
+  options->lora_adapter = s->actor.lora_adapter_path;
+  options->lora_seed = (uint64_t)s->training.seed;
+  options->lora_save_merged = s->actor.lora_save_merged;
+}

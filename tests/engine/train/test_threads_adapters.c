@@ -1,0 +1,285 @@
+/* Adapters of ranks that compute together have the bits of one rank, over threads: gradients after a step, and the weights that they are merged
+ * into. Ranks of another layout get the same merged weights in place as `treadle convert --lora` writes. Memory is what was predicted, and that of
+ * gradients and optimizer a small part of full training's. */
+/* ctest: stage=gcc label=threads timeout=300 */
+#include "test.h"
+#include "train/rows.h"
+
+#include "base/alloc.h"
+#include "group/group.h"
+#include "treadle_builtin.h"
+#include "treadle_tools.h"
+
+#include <pthread.h>
+#include <sys/stat.h>
+
+enum { ROWS = 4, LENGTH = 40, RANKS_MOST = 8 };
+
+static treadle_status fill(treadle_batch **batch_p) {
+  int32_t ids[ROWS][LENGTH];
+  rows_row rows[ROWS];
+  for (int r = 0; r < ROWS; r++) {
+    rows[r] = (rows_row){ids[r], NULL, (size_t)(12 + 9 * r), 0};
+    for (int i = 0; i < LENGTH; i++) ids[r][i] = (i * 37 + r * 11) % 128;
+  }
+  return rows_batch(rows, ROWS, batch_p);
+}
+
+typedef struct one_rank {
+  treadle_group *group; /* NULL: alone */
+  const char *model, *layout, *infer;
+  treadle_trainer_options options;
+  int rank, ranks;
+  const char *folder; /* the state goes there; NULL: nowhere */
+  const char *merged; /* a model with the adapters in it, to compare with; NULL: none */
+  treadle_status status;
+  char message[512];
+  uint64_t digest, weights;
+  double norm;
+  size_t bytes;
+  treadle_trainer_memory plan;
+} one_rank;
+
+/* What this rank has of the infer layout: the base with adapters, as a merged model has it. */
+static treadle_status compare_merged(const one_rank *r, treadle_trainer *trainer,
+                                     const treadle_model *base) {
+  treadle_layout *infer = NULL, *of_merged = NULL;
+  treadle_model *merged = NULL;
+  char *mine = NULL, *theirs = NULL;
+  size_t bytes;
+  treadle_status status;
+  TRY(treadle_model_open(r->merged, NULL, &merged));
+  TRY(treadle_layout_create(base, r->infer, r->ranks, NULL, &infer));
+  TRY(treadle_layout_create(merged, r->infer, r->ranks, NULL, &of_merged));
+  bytes = treadle_layout_window_bytes(infer, r->rank);
+  mine = aligned_alloc(64, (bytes + 63) / 64 * 64);
+  theirs = aligned_alloc(64, (bytes + 63) / 64 * 64);
+  if (!mine || !theirs) TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory"));
+  memset(mine, 0, bytes); /* what lies between tensors, too */
+  memset(theirs, 0, bytes);
+  TRY(treadle_layout_load(infer, r->rank, mine));
+  TRY(treadle_layout_load(of_merged, r->rank, theirs));
+  if (memcmp(mine, theirs, bytes) == 0) TRY(treadle_fail(TREADLE_DIFFERENT, "the adapters change nothing"));
+  TRY(treadle_trainer_gather_adapters(trainer));
+  TRY(treadle_trainer_merge_adapters(trainer, infer, r->rank, mine));
+  if (memcmp(mine, theirs, bytes) != 0)
+    TRY(treadle_fail(TREADLE_DIFFERENT, "%s: merged weights are not those that were converted", r->infer));
+out:
+  free(mine);
+  free(theirs);
+  treadle_layout_destroy(infer);
+  treadle_layout_destroy(of_merged);
+  treadle_model_close(merged);
+  return status;
+}
+
+static treadle_status run(one_rank *r) {
+  treadle_model *model = NULL;
+  treadle_layout *layout = NULL;
+  treadle_trainer *trainer = NULL;
+  treadle_loss loss = TREADLE_INIT(treadle_loss);
+  treadle_trainer_memory memory[RANKS_MOST];
+  treadle_optimizer_figures figures = TREADLE_INIT(treadle_optimizer_figures);
+  const treadle_optimizer_step step = {
+      .struct_size = sizeof step, .lr = 0.01, .weight_decay = 0.1, .clip_grad = 1};
+  const treadle_forward_options forward = {.struct_size = sizeof forward, .micro_batch_size = 1};
+  const treadle_loss_options nll = {.struct_size = sizeof nll, .name = "nll"};
+  treadle_batch *all = NULL, *mine = NULL;
+  treadle_status status;
+  TRY(fill(&all));
+  TRY(treadle_model_open(r->model, NULL, &model));
+  TRY(treadle_layout_create(model, r->layout, r->ranks, NULL, &layout));
+  TRY(treadle_trainer_create(r->group, layout, &r->options, &trainer));
+  TRY(treadle_trainer_load(trainer));
+  TRY(treadle_trainer_slice(trainer, all, &forward, NULL, &mine));
+  for (int turn = 0; turn < 3; turn++) {
+    TRY(treadle_trainer_gradients(trainer, mine, &forward, &nll, NULL, &loss));
+    if (turn < 2) TRY(treadle_trainer_step(trainer, &step, &figures));
+  }
+  TRY(treadle_trainer_norm(trainer, &r->norm));
+  TRY(treadle_trainer_digest(trainer, &r->digest));
+  TRY(treadle_trainer_weights_digest(trainer, &r->weights));
+  if (r->folder) TRY(treadle_trainer_save(trainer, r->folder));
+  if (r->merged) TRY(compare_merged(r, trainer, model));
+  r->bytes = treadle_trainer_bytes(trainer);
+  TRY(treadle_trainer_foresee(layout, &r->options, memory));
+  r->plan = memory[r->rank];
+out:
+  snprintf(r->message, sizeof r->message, "%s", status ? treadle_error_message() : "");
+  treadle_trainer_destroy(trainer);
+  treadle_layout_destroy(layout);
+  treadle_model_close(model);
+  treadle_batch_destroy(mine);
+  treadle_batch_destroy(all);
+  return status;
+}
+
+static void *start(void *context) {
+  one_rank *r = context;
+  r->status = run(r);
+  return NULL;
+}
+
+/* rank 0 of this many, all of which fared alike. */
+static one_rank run_ranks(const one_rank *like, const char *layout, int ranks) {
+  treadle_group *groups[RANKS_MOST] = {NULL};
+  pthread_t threads[RANKS_MOST];
+  one_rank all[RANKS_MOST];
+  assert_ok(treadle_group_threads(ranks, 60, groups));
+  for (int i = 0; i < ranks; i++) {
+    all[i] = *like;
+    all[i].group = groups[i];
+    all[i].layout = layout;
+    all[i].rank = i;
+    all[i].ranks = ranks;
+    assert_int_equal(pthread_create(&threads[i], NULL, start, &all[i]), 0);
+  }
+  for (int i = 0; i < ranks; i++) assert_int_equal(pthread_join(threads[i], NULL), 0);
+  for (int i = 0; i < ranks; i++) treadle_group_close(groups[i]);
+  for (int i = 0; i < ranks; i++) {
+    if (all[i].status) fail_msg("%s, %s, rank %d: %s", like->model, layout, i, all[i].message);
+    if (all[i].bytes != all[i].plan.peak)
+      fail_msg("%s, %s, rank %d: holds %zu bytes, %zu were predicted", like->model, layout, i, all[i].bytes,
+               all[i].plan.peak);
+    assert_true(all[i].digest == all[0].digest && all[i].weights == all[0].weights &&
+                all[i].norm == all[0].norm);
+  }
+  return all[0];
+}
+
+static one_rank like_of(char path[512], const char *model, const char *modules) {
+  snprintf(path, 512, "%s/tests/golden/models/%s", TREADLE_SOURCE_DIR, model);
+  return (one_rank){.model = path,
+                    .ranks = 1,
+                    .options = {.struct_size = sizeof(treadle_trainer_options),
+                                .threads = 1,
+                                .most_rows = 64,
+                                .optimizer = true,
+                                .lora_rank = 5,
+                                .lora_alpha = 7,
+                                .lora_modules = modules,
+                                .lora_gather = true,
+                                .lora_seed = 3}};
+}
+
+typedef struct cut {
+  const char *layout;
+  int ranks;
+} cut;
+
+/* Odd ranks, all matrices or some, both types. */
+static void test_same_bits(void **state) {
+  (void)state;
+  static const cut cuts[] = {{"megatron:tp=1", 1},
+                             {"megatron:tp=2", 2},
+                             {"megatron:pp=2", 2},
+                             {"megatron:tp=2,pp=2", 4},
+                             {"megatron:tp=2,pp=2,vpp=2", 4},
+                             {"fsdp2:dp=1", 1}};
+  static const char *const models[] = {"llama-gqa-llama3rope", "qwen2-tied"},
+                           *const modules[] = {NULL, "q_proj, down_proj"},
+                           *const dtypes[] = {"fp32", "bf16"};
+  for (int m = 0; m < 2; m++)
+    for (int d = 0; d < 2; d++) {
+      char path[512], layout[64];
+      one_rank alone = like_of(path, models[m], modules[(m + d) % 2]);
+      alone.layout = layout;
+      snprintf(layout, sizeof layout, "hf:dtype=%s", dtypes[d]);
+      if (run(&alone)) fail_msg("%s", alone.message);
+      for (size_t c = 0; c < TEST_COUNT(cuts); c++) {
+        one_rank like = alone;
+        char text[64];
+        like.options.recompute = c % 2;
+        like.options.sequence_parallel = c / 2 % 2;
+        snprintf(text, sizeof text, "%s,dtype=%s", cuts[c].layout, dtypes[d]);
+        one_rank got = run_ranks(&like, text, cuts[c].ranks);
+        if (got.digest != alone.digest || got.weights != alone.weights || got.norm != alone.norm)
+          fail_msg("%s, %s: other bits", models[m], text);
+      }
+    }
+}
+
+/* Replicas and shards add up micro batches in one tree: they agree with each other, whoever has the optimizer's state. */
+static void test_replicas(void **state) {
+  (void)state;
+  static const cut cuts[] = {
+      {"fsdp2:dtype=bf16", 2}, {"megatron:tp=2,dtype=bf16", 4}, {"megatron:pp=2,dtype=bf16", 4}};
+  char path[512];
+  one_rank like = like_of(path, "qwen2-tied", NULL);
+  const one_rank first = run_ranks(&like, "megatron:tp=1,dtype=bf16", 2);
+  for (size_t c = 0; c < TEST_COUNT(cuts); c++)
+    for (int divided = 0; divided < 2; divided++) {
+      like.options.distributed_optimizer = divided;
+      const one_rank got = run_ranks(&like, cuts[c].layout, cuts[c].ranks);
+      if (got.digest != first.digest || got.weights != first.weights)
+        fail_msg("%s: other bits", cuts[c].layout);
+      if (divided) assert_true(got.plan.optimizer < first.plan.optimizer);
+    }
+}
+
+static void convert(const char *model, const char *adapters, const char *out) {
+  const treadle_convert_options options = {.struct_size = sizeof options,
+                                           .in = model,
+                                           .out = out,
+                                           .from = "hf",
+                                           .to = "hf:dtype=bf16",
+                                           .lora = adapters};
+  treadle_convert *c;
+  assert_ok(treadle_convert_open(&options, &c));
+  assert_ok(treadle_convert_compare(c));
+  assert_ok(treadle_convert_begin(c));
+  assert_ok(treadle_convert_write(c));
+  assert_ok(treadle_convert_finish(c));
+  treadle_convert_close(c);
+}
+
+static void test_merged(void **state) {
+  (void)state;
+  static const struct {
+    const char *train, *infer;
+    int ranks;
+  } pairs[] = {{"megatron:tp=2,dtype=bf16", "vllm:tp=1,dtype=bf16", 2},
+               {"megatron:tp=2,pp=2,dtype=bf16", "vllm:tp=4,dtype=bf16", 4},
+               {"megatron:tp=2,pp=2,dtype=bf16", "sglang:tp=2,dtype=bf16", 4},
+               {"fsdp2:dtype=bf16", "vllm:tp=2,dtype=bf16", 2}};
+  char path[512], folder[] = "/tmp/treadle-test-XXXXXX", merged[64], adapters[80], saved[64];
+  assert_non_null(mkdtemp(folder));
+  for (size_t i = 0; i < TEST_COUNT(pairs); i++) {
+    one_rank like = like_of(path, "qwen2-tied", NULL);
+    snprintf(saved, sizeof saved, "%s/%zu", folder, i);
+    snprintf(adapters, sizeof adapters, "%s/lora_adapter", saved);
+    snprintf(merged, sizeof merged, "%s/merged-%zu", folder, i);
+    assert_int_equal(mkdir(saved, 0777), 0);
+    like.folder = saved;
+    (void)run_ranks(&like, pairs[i].train, pairs[i].ranks);
+    convert(path, adapters, merged);
+    like.folder = NULL;
+    like.merged = merged;
+    like.infer = pairs[i].infer;
+    (void)run_ranks(&like, pairs[i].train, pairs[i].ranks);
+  }
+  test_remove(folder);
+}
+
+/* Of the bytes that full training has in gradients and optimizer. */
+static void test_memory(void **state) {
+  (void)state;
+  char path[512];
+  one_rank like = like_of(path, "qwen2-tied", "q_proj,v_proj");
+  like.layout = "hf:dtype=bf16";
+  like.options.lora_rank = 1;
+  if (run(&like)) fail_msg("%s", like.message);
+  const treadle_trainer_memory adapters = like.plan;
+  like.options.lora_rank = 0;
+  like.options.lora_gather = false;
+  if (run(&like)) fail_msg("%s", like.message);
+  assert_true(adapters.params == like.plan.params);
+  assert_true(adapters.optimizer == 2 * adapters.grads);
+  assert_true(10 * (adapters.grads + adapters.optimizer) < like.plan.grads + like.plan.optimizer);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_same_bits), cmocka_unit_test(test_replicas),
+                                     cmocka_unit_test(test_merged), cmocka_unit_test(test_memory)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,82 @@
+/* LoRA in the words of MindSpeed-RL, verl and treadle. */
+#include "run/config.h"
+
+#include "test.h"
+
+static treadle_train_config *read_ok(const char *text) {
+  treadle_train_config *config;
+  static const char *const overrides[] = {"rl_config.n_samples_per_prompt=2"};
+  assert_ok(
+      treadle_train_config_parse("x.yaml", text, strlen(text), overrides, 1, TREADLE_RUN_RL, &config));
+  return config;
+}
+
+static void check(const char *text, int64_t rank, double alpha, const char *modules) {
+  treadle_train_config *config = read_ok(text);
+  const treadle_train_settings *s = treadle_train_config_settings(config);
+  treadle_trainer_options options = TREADLE_INIT(treadle_trainer_options);
+  treadle_train_lora_options(s, &options);
+  assert_int_equal(options.lora_rank, rank);
+  if (rank) assert_true(options.lora_alpha == alpha);
+  if (rank && modules) assert_string_equal(options.lora_modules, modules);
+  if (!modules) assert_null(options.lora_modules);
+  treadle_train_config_destroy(config);
+}
+
+static void own_words(void **state) {
+  (void)state;
+  check("actor_config:\n  model: m\n", 0, 0, NULL);
+  check("actor_config:\n  model: m\n  lora_rank: 16\n", 16, 16, NULL);
+  check(
+      "actor_config:\n  model: m\n  lora_rank: 4\n  lora_alpha: 8.5\n  target_modules: [q_proj, v_proj]\n",
+      4, 8.5, "q_proj,v_proj");
+  check("actor_config:\n  model: m\n  target_modules: [q_proj]\n", 0, 0, NULL);
+}
+
+static void verls_words(void **state) {
+  (void)state;
+  check("actor_rollout_ref:\n  model:\n    path: m\n    lora_rank: 32\n    lora_alpha: 64\n    "
+        "target_modules: all-linear\n",
+        32, 64, NULL);
+  check("actor_rollout_ref:\n  model:\n    path: m\n    lora: {rank: 2}\n    target_modules: [o_proj]\n", 2,
+        16, "o_proj");
+}
+
+/* There lora_r counts where lora_target_modules is given, and is 8 unless it is. */
+static void mindspeeds_words(void **state) {
+  (void)state;
+  static const char start[] =
+      "actor_config:\n  model: m\n  lora_target_modules: [linear_qkv, linear_fc2]\n";
+  char more[256];
+  check(start, 8, 16, "q_proj,k_proj,v_proj,down_proj");
+  snprintf(more, sizeof more,
+           "megatron_training:\n  lora_r: 4\n  lora_target_modules: [linear_proj, "
+           "linear_fc1]\nactor_config:\n  model: m\n");
+  check(more, 4, 16, "o_proj,gate_proj,up_proj");
+  treadle_train_config *config = read_ok("megatron_training:\n  lora_r: 4\nactor_config:\n  model: m\n");
+  assert_int_equal(treadle_train_config_settings(config)->actor.lora_rank, 0);
+  assert_int_equal(config->warnings.count, 1);
+  assert_non_null(strstr(config->warnings.items[0], "has no effect without lora_target_modules"));
+  treadle_train_config_destroy(config);
+}
+
+static void refused(void **state) {
+  (void)state;
+  static const char *const texts[][2] = {
+      {"  lora_rank: 4\n  lora_alpha: 0\n", "actor_config.lora_alpha (line 4) is 0: a number above 0"},
+      {"  lora_rank: 2000\n", "lora_rank is '2000', and must be a whole number, 0 to 1024"},
+      {"  lora_rank: 4\n  target_modules: ['a,b']\n", "has 'a,b', which is not a name of a matrix"}};
+  for (size_t i = 0; i < TEST_COUNT(texts); i++) {
+    treadle_train_config *config;
+    char text[256];
+    snprintf(text, sizeof text, "actor_config:\n  model: m\n%s", texts[i][0]);
+    assert_refused(texts[i][1], treadle_train_config_parse("x.yaml", text, strlen(text), NULL, 0,
+                                                           TREADLE_RUN_SFT, &config));
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(own_words), cmocka_unit_test(verls_words),
+                                     cmocka_unit_test(mindspeeds_words), cmocka_unit_test(refused)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
