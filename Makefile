@@ -6,6 +6,7 @@
 #   make demo-nodes    a switch between two hosts made of network namespaces, without MPI; MODEL= TRAIN= INFER= RANKS= RATE=
 #   make demo-train    eight ranks train a tiny policy, and its answers are tried; SEEDS= STEPS=
 #   make demo-generate    the built-in engine: text, and the same bits alone, in batches and on two ranks; MODEL= DATA=
+#   make demo-moe   GRPO with a mixture of experts on eight ranks: the reward rises; SEEDS= LR= STEPS=
 #   make demo-ppo   PPO with policy, critic and reward model on pools of their own, nine processes: the reward rises; STEPS=
 #   make test       all tests; STAGE= those of one stage of .ci/run, with this compiler
 #   make bench      the measurements of docs/speed.md
@@ -25,7 +26,7 @@
 #   make cuda       kernels for CUDA devices, which the libraries have from then on; nvcc comes by pip, if need be
 #   make cuda-check    checks those kernels, without a GPU
 #   make install    PREFIX=/usr/local
-.PHONY: all configure demo demo-switch demo-nodes demo-generate demo-train demo-ppo test bench install format clean python wheel test-python test-plugins test-ray bench-python bench-nodes cuda cuda-check fake-cuda build-asan sanitize tsan build-fuzz fuzz nightly deps
+.PHONY: all configure demo demo-switch demo-nodes demo-generate demo-train demo-ppo demo-moe test bench install format clean python wheel test-python test-plugins test-ray bench-python bench-nodes cuda cuda-check fake-cuda build-asan sanitize tsan build-fuzz fuzz nightly deps
 
 PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
@@ -70,6 +71,9 @@ demo-train: all
 
 demo-ppo: all
 	tools/demo-ppo
+
+demo-moe: all
+	tools/demo-moe
 
 ifdef STAGE
 test: configure

@@ -64,17 +64,16 @@ static double add_z(const treadle_router *r, const treadle_row_ops *ops, float z
 }
 
 double treadle_router_back(const treadle_router *r, const treadle_row_ops *ops,
-                           const treadle_routed *routed, const float *by_weight,
-                           const treadle_router_losses *losses, const float *logits, float *scores,
-                           float *dlogits) {
+                           const treadle_router_token *token, float *logits, float *scores) {
   float by_score[TREADLE_ROUTER_MAX_CHOSEN], *all = scores + r->experts;
+  const treadle_router_losses *losses = &token->losses;
   double loss = 0;
   find_scores(r, ops, logits, scores);
-  back_weights(r, scores, routed, by_weight, by_score);
-  spread(r, routed, by_score, all);
+  back_weights(r, scores, token->routed, token->by_weight, by_score);
+  spread(r, token->routed, by_score, all);
   if (losses->by_probability) loss += add_probabilities(r, losses->by_probability, scores, all);
   back_scores(r, scores, all);
   if (losses->z > 0) loss += add_z(r, ops, losses->z, logits, scores, all);
-  memcpy(dlogits, all, (size_t)r->experts * sizeof *all);
+  memcpy(logits, all, (size_t)r->experts * sizeof *all);
   return loss;
 }

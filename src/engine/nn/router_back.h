@@ -12,16 +12,20 @@ typedef struct treadle_router_losses {
   float z; /* of the squared log-sum-exp of the logits; 0: none */
 } treadle_router_losses;
 
-/* dlogits [experts] = the derivatives by the logits, from those by the weights of routed[top_k] and of the losses.
- * scores: room for 2 * experts values. dlogits may be logits. Returns what the losses come to.
+/* A token: its experts, and the derivatives of the loss by their weights, [top_k]. */
+typedef struct treadle_router_token {
+  const treadle_routed *routed;
+  const float *by_weight;
+  treadle_router_losses losses;
+} treadle_router_token;
+
+/* logits [experts] become the derivatives by them. scores: room for 2 * experts values. Returns what the losses come to.
  *
  *   w = scale * p, or scale * p / S where weights are renormalised, S the sum of the chosen p (noaux_tc: + 1e-20)
  *   soft-max: dlogit = p * (dp - sum of all dp * p)    sigmoid: dlogit = dp * p * (1 - p)
  *
  * Sums are made in the order of the experts, in fp32. */
 double treadle_router_back(const treadle_router *router, const treadle_row_ops *ops,
-                           const treadle_routed *routed, const float *by_weight,
-                           const treadle_router_losses *losses, const float *logits, float *scores,
-                           float *dlogits);
+                           const treadle_router_token *token, float *logits, float *scores);
 
 #endif

@@ -12,7 +12,7 @@
 #include "pass/pass.h"
 
 enum {
-  TREADLE_CONTEXT_LEAF = 64,   /* rows */
+  TREADLE_CONTEXT_LEAF = 64,  /* rows */
   TREADLE_CONTEXT_ROWS = 512, /* that a rank brings at once, at most */
 };
 

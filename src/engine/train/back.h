@@ -49,6 +49,20 @@ typedef struct treadle_train_slopes {
   double by_logprob, by_entropy, entropy;
 } treadle_train_slopes;
 
+/* Of latent attention. */
+typedef struct treadle_train_latent_buffers {
+  float *narrow, *dnarrow; /* [rows, narrow] */
+  float *dlatent;          /* [leaves of o, rows, key + latent]: gradients of keys, and of values */
+  float *dkeys;            /* [rows, latent + rope] */
+} treadle_train_latent_buffers;
+
+/* Of experts. */
+typedef struct treadle_train_expert_buffers {
+  float *dy, *gate_up; /* of a block of an expert's rows: [hidden], [2 * expert] */
+  double *row_losses;  /* [rows]: of the router */
+  float *by_shared;    /* [rows]: derivatives by the gate of the shared expert */
+} treadle_train_expert_buffers;
+
 /* Memory of a step, for `rows` tokens. */
 typedef struct treadle_train_buffers {
   float *kept; /* [layers of this rank, kept micro batches] of kept_each values */
@@ -59,19 +73,15 @@ typedef struct treadle_train_buffers {
   float *dqkv;                 /* [rows, qkv] */
   float *middle,
       *dmiddle; /* [rows, inner]; dmiddle: the larger of inner and found; both: of a block of an expert's rows */
-  float *joined;           /* [rows, joined_columns]: gradients in the order of leaves */
-  float *dnormed, *dx;     /* [rows, hidden] */
-  float *narrow, *dnarrow; /* [rows, narrow] */
-  float *dlatent;          /* [leaves of o, rows, key + latent]: gradients of keys, and of values */
-  float *dkeys;            /* [rows, latent + rope] */
-  float *expert_dy, *expert_gate_up; /* of a block of an expert's rows: [hidden], [2 * expert] */
-  double *row_losses;                /* [rows]: of the router */
-  float *by_shared;                  /* [rows]: derivatives by the gate of the shared expert */
-  float *parts;                      /* [leaves of tokens, part_columns] */
-  float *head_parts;                 /* [heads, head_dim]: gradients of the norms of heads */
-  char *turned;                      /* a weight, columns as rows */
-  char *turned_x;                    /* [columns, tokens] */
-  float *turned_dy, *product;        /* [TREADLE_WEIGHT_ROWS, tokens], [TREADLE_WEIGHT_ROWS, columns] */
+  float *joined;       /* [rows, joined_columns]: gradients in the order of leaves */
+  float *dnormed, *dx; /* [rows, hidden] */
+  treadle_train_latent_buffers latent;
+  treadle_train_expert_buffers experts;
+  float *parts;               /* [leaves of tokens, part_columns] */
+  float *head_parts;          /* [heads, head_dim]: gradients of the norms of heads */
+  char *turned;               /* a weight, columns as rows */
+  char *turned_x;             /* [columns, tokens] */
+  float *turned_dy, *product; /* [TREADLE_WEIGHT_ROWS, tokens], [TREADLE_WEIGHT_ROWS, columns] */
   void *packed;
   const void **pointers; /* to rows that are packed */
   float *outer;          /* of back_outer.c, for each thread */

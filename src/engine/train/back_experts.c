@@ -101,8 +101,8 @@ static treadle_back_gated expert_of(const experts *w, int32_t expert) {
                               .down = grads->expert_down ? &grads->expert_down[expert] : NULL,
                               .all = back->transformer->expert_intermediate,
                               .x = back->pass->buffers.gathered,
-                              .dy = back->buffers.expert_dy,
-                              .gate_up = back->buffers.expert_gate_up};
+                              .dy = back->buffers.experts.dy,
+                              .gate_up = back->buffers.experts.gate_up};
 }
 
 /* What gate and up give of a block's rows, again; and dy times down. */
@@ -115,7 +115,7 @@ static treadle_status prepare_block(const experts *w, const treadle_back_gated *
   treadle_status status;
   treadle_pass_gather_places(back->pass, block->places, block->count, back->buffers.normed2, b->gathered);
   treadle_pass_gather_places(back->pass, block->places, block->count, back->buffers.dx,
-                             back->buffers.expert_dy);
+                             back->buffers.experts.dy);
   b->wide = mlp->gate_up;
   b->wide_columns = 2 * inner;
   b->middle = back->buffers.middle;
@@ -145,7 +145,7 @@ static treadle_status back_block(void *context, int32_t layer, const treadle_exp
                     .by = room + room_of_gradients(w)};
   scaling scale = {.back = back,
                    .t = back->buffers.dmiddle,
-                   .dy = back->buffers.expert_dy,
+                   .dy = back->buffers.experts.dy,
                    .block = block,
                    .routed = w->kept->routed,
                    .rows = block->count,
@@ -171,7 +171,7 @@ out:
 
 /* ---- The shared expert ---------------------------------------------------------------------------------------- */
 
-/* From derivatives by the scale, [rows] in buffers.by_shared, to those by its logit; and dy of each row is scaled. */
+/* From derivatives by the scale, [rows] in buffers.experts.by_shared, to those by its logit; and dy of each row is scaled. */
 typedef struct gating {
   const experts *of;
   float *dy; /* [rows, hidden] */
@@ -184,7 +184,7 @@ static void gate_rows(void *context, int32_t index, int32_t count) {
                 inner = back->pass->layers[w->of->layer].weight[TREADLE_ROLE_SHARED_DOWN].column_count;
   for (int64_t r = w->of->rows * index / count; r < end; r++) {
     const float scale = treadle_pass_shared_scale(w->of->kept->shared_scale[r]);
-    back->buffers.by_shared[r] = back->buffers.by_shared[r] * (scale * (1 - scale));
+    back->buffers.experts.by_shared[r] = back->buffers.experts.by_shared[r] * (scale * (1 - scale));
     memcpy(w->dy + r * hidden, back->buffers.dx + r * hidden, (size_t)hidden * sizeof *w->dy);
     scale_values(w->dy + r * hidden, scale, hidden);
     scale_values(back->buffers.dmiddle + r * inner, scale, inner);
@@ -202,7 +202,7 @@ static void activate_rows(void *context, int32_t index, int32_t count) {
   }
 }
 
-/* The gate of the shared expert: buffers.by_shared, and dy in *dy. */
+/* The gate of the shared expert: buffers.experts.by_shared, and dy in *dy. */
 static treadle_status back_gate(experts *w, const treadle_back_gated *mlp, float *dy) {
   const treadle_back *back = w->back;
   treadle_exchange *within = back->pass->ranks.within;
@@ -214,14 +214,14 @@ static treadle_status back_gate(experts *w, const treadle_back_gated *mlp, float
                    .rows = w->rows,
                    .columns = mlp->weights.down->column_count,
                    .node_stride = w->rows,
-                   .by = within ? treadle_exchange_room(within) : back->buffers.by_shared};
+                   .by = within ? treadle_exchange_room(within) : back->buffers.experts.by_shared};
   gating gate = {.of = w, .dy = dy};
   treadle_status status = TREADLE_OK;
   treadle_team_run(back->pass->team, activate_rows, w);
   treadle_team_run(back->pass->team, dot_rows, &by_scale);
   if (!back->pass->ranks.speaks[w->layer].shared) leaves.leaves = 0;
   if (within)
-    TRY(treadle_parallel_sum(within, leaves, w->rows, 1, back->buffers.by_shared,
+    TRY(treadle_parallel_sum(within, leaves, w->rows, 1, back->buffers.experts.by_shared,
                              "gradients of the shared expert's gate"));
   treadle_team_run(back->pass->team, gate_rows, &gate);
 out:
@@ -284,8 +284,9 @@ static void join_rows(void *context, int32_t index, int32_t count) {
                       hidden);
       by_weight[k] = *treadle_pass_expert_result(p, &weights, routed[k].expert, place);
     }
-    back->buffers.row_losses[row] =
-        treadle_router_back(&router, p->row_ops, routed, by_weight, &w->losses, logits, scores, logits);
+    const treadle_router_token token = {routed, by_weight, w->losses};
+    back->buffers.experts.row_losses[row] =
+        treadle_router_back(&router, p->row_ops, &token, logits, scores);
   }
 }
 
@@ -305,7 +306,7 @@ static treadle_status back_router(experts *w) {
   const int64_t hidden = back->transformer->hidden, all = back->transformer->routing.experts;
   const treadle_back_term terms[] = {
       {&weight[TREADLE_ROLE_ROUTER], w->kept->router_logits, all, all},
-      {&weight[TREADLE_ROLE_SHARED_SCALE], back->buffers.by_shared, 1, 1},
+      {&weight[TREADLE_ROLE_SHARED_SCALE], back->buffers.experts.by_shared, 1, 1},
   };
   const bool scaled = treadle_is_there(&weight[TREADLE_ROLE_SHARED_SCALE]);
   const treadle_back_inputs inputs = {.terms = terms,
@@ -344,7 +345,8 @@ treadle_status treadle_back_experts(const treadle_back *back, int32_t layer, int
   TRY(treadle_pass_bring_experts(p, results + (results + hidden - 1) / hidden));
   w.losses = treadle_train_routers_of(back->routers, layer, p->buffers.expert_begin);
   treadle_team_run(p->team, join_rows, &w);
-  for (int64_t row = 0; row < rows; row++) back->routers->losses[layer] += back->buffers.row_losses[row];
+  for (int64_t row = 0; row < rows; row++)
+    back->routers->losses[layer] += back->buffers.experts.row_losses[row];
   TRY(back_router(&w));
   TRY(treadle_back_norm(back, &norm));
 out:

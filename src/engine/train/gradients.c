@@ -175,7 +175,7 @@ static treadle_status find_loss(treadle_trainer *t, const treadle_batch *batch,
   TRY(treadle_train_agree_on_work(&w, name, prepare(&w, batch, forward, loss, out)));
   TRY(run(&w));
   TRY(treadle_train_sum_loss(&w, &found));
-  if (backward) TRY(treadle_train_join_routers(t, &found));
+  if (backward) TRY(treadle_train_join_routers(&t->routers, &found));
   TRY(treadle_train_agree(&t->ranks, give(&w, batch, out)));
   TREADLE_GIVE(loss_p, &found);
   if (backward) t->half_made = false;

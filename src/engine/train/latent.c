@@ -61,7 +61,7 @@ static void keep_raw(void *context, int32_t index, int32_t count) {
     memcpy(w->kept->latent + r * latent_dim, w->kept->qkv + r * at->qkv + at->keys,
            (size_t)latent_dim * sizeof(float));
     if (at->narrow)
-      memcpy(w->kept->narrow + r * at->narrow, back->buffers.narrow + r * at->narrow,
+      memcpy(w->kept->narrow + r * at->narrow, back->buffers.latent.narrow + r * at->narrow,
              (size_t)at->narrow * sizeof(float));
   }
 }
@@ -71,7 +71,7 @@ treadle_status treadle_train_latent(const treadle_back *back, int32_t layer, con
   treadle_pass_buffers *b = &back->pass->buffers;
   latent w = {back, step, kept};
   treadle_status status;
-  b->middle = back->buffers.narrow;
+  b->middle = back->buffers.latent.narrow;
   b->middle_columns = back->width.narrow;
   b->latent_found = kept->latent_found;
   TRY(treadle_pass_latent_down(back->pass, layer, step->rows));
@@ -163,7 +163,7 @@ out:
 
 /* ---- Attention ------------------------------------------------------------------------------------------ */
 
-/* buffers.latent_queries of the pass become their gradients; buffers.dlatent: those of keys and values by each leaf. */
+/* buffers.latent_queries of the pass become their gradients; buffers.latent.dlatent: those of keys and values by each leaf. */
 static void attend(const latent *w, treadle_leaf_range leaves) {
   const treadle_back *back = w->back;
   const treadle_transformer *d = back->transformer;
@@ -171,7 +171,7 @@ static void attend(const latent *w, treadle_leaf_range leaves) {
   const treadle_train_columns *at = &back->width;
   const int64_t group = p->heads.count / leaves.leaves, keys = key_dim(back), stride = keys + d->latent_dim;
   const float *key = w->kept->qkv + at->keys;
-  float *dkey = back->buffers.dlatent;
+  float *dkey = back->buffers.latent.dlatent;
   const treadle_back_attention all = {.first = {.queries_per_head = group,
                                                 .key_dim = keys,
                                                 .value_dim = d->latent_dim,
@@ -219,7 +219,7 @@ static void join_leaves(void *context, int32_t index, int32_t count) {
   for (int32_t i = 0; i < w->leaves.leaves; i++) single[i] = (treadle_leaf_node){i, 1};
   for (int64_t r = w->rows * index / count; r < end; r++) {
     for (int32_t i = 0; i < w->leaves.leaves; i++) {
-      float *dkey = w->back->buffers.dlatent + (i * w->rows + r) * stride;
+      float *dkey = w->back->buffers.latent.dlatent + (i * w->rows + r) * stride;
       w->back->ops->add(dkey, dkey + keys, d->latent_dim);
       values[i] = dkey;
     }
@@ -229,9 +229,9 @@ static void join_leaves(void *context, int32_t index, int32_t count) {
   }
 }
 
-/* buffers.dkeys: of all ranks. */
+/* buffers.latent.dkeys: of all ranks. */
 static treadle_status sum_keys(const treadle_back *back, int32_t layer, int64_t rows) {
-  float *dkeys = back->buffers.dkeys;
+  float *dkeys = back->buffers.latent.dkeys;
   leaf_rows w = {back, leaves_of(back, layer), rows, treadle_train_room_of(back->pass, dkeys)};
   treadle_team_run(back->pass->team, join_leaves, &w);
   if (!back->pass->ranks.within) return TREADLE_OK;
@@ -252,7 +252,7 @@ static void back_row(const latent *w, int64_t row, int64_t position) {
   for (int64_t h = 0; h < p->heads.count; h++)
     memcpy(q + h * d->head_dim + d->nope_dim, query + h * keys + d->latent_dim,
            (size_t)d->rope_dim * sizeof(float));
-  memcpy(key, back->buffers.dkeys + row * keys + d->latent_dim, (size_t)d->rope_dim * sizeof(float));
+  memcpy(key, back->buffers.latent.dkeys + row * keys + d->latent_dim, (size_t)d->rope_dim * sizeof(float));
   treadle_rope_undo(&p->rope, p->row_ops, q + d->nope_dim, d->head_dim, p->heads.count, position);
   treadle_rope_undo(&p->rope, p->row_ops, key, d->rope_dim, 1, position);
 }
@@ -272,7 +272,7 @@ static treadle_status back_attention(const treadle_back *back, int32_t layer, la
   const treadle_back_inner_norm norm = {.norm = &weight[TREADLE_ROLE_KV_DOWN_NORM],
                                         .grad = &grad[TREADLE_ROLE_KV_DOWN_NORM],
                                         .x = w->kept->latent,
-                                        .dy = back->buffers.dkeys,
+                                        .dy = back->buffers.latent.dkeys,
                                         .dx = back->buffers.dqkv + back->width.keys,
                                         .x_stride = back->transformer->latent_dim,
                                         .dy_stride = key_dim(back),
@@ -323,13 +323,13 @@ static treadle_back_term queries_of(const treadle_back *back, const treadle_weig
                              weight->rows / back->pass->attention_leaves};
 }
 
-/* From narrow queries, by way of their norm: buffers.dnarrow is then of what q_down gave. */
+/* From narrow queries, by way of their norm: buffers.latent.dnarrow is then of what q_down gave. */
 static treadle_status back_narrow(const treadle_back *back, int32_t layer, int64_t rows,
                                   const treadle_train_activations *kept) {
   const treadle_weight *weight = back->pass->layers[layer].weight, *grad = back->grads[layer].weight;
   const treadle_back_term up = queries_of(back, &weight[TREADLE_ROLE_Q_UP]);
   const int64_t columns = back->width.narrow;
-  float *narrow = back->buffers.narrow, *dnarrow = back->buffers.dnarrow;
+  float *narrow = back->buffers.latent.narrow, *dnarrow = back->buffers.latent.dnarrow;
   treadle_pass_buffers *b = &back->pass->buffers;
   const treadle_pass_buffers own = *b;
   const treadle_back_inner_norm norm = {.norm = &weight[TREADLE_ROLE_Q_DOWN_NORM],
@@ -373,7 +373,7 @@ static treadle_status back_down(const treadle_back *back, int32_t layer, int64_t
   const int64_t hidden = back->transformer->hidden;
   const treadle_weight *down = &weight[TREADLE_ROLE_Q_DOWN], *kv_down = &weight[TREADLE_ROLE_KV_DOWN];
   const treadle_back_term both[] = {{kv_down, own->dqkv + back->width.keys, back->width.qkv, kv_down->rows},
-                                    {down, own->narrow, back->width.narrow, down->rows}};
+                                    {down, own->latent.narrow, back->width.narrow, down->rows}};
   const treadle_back_term q = queries_of(back, &weight[TREADLE_ROLE_Q]);
   const treadle_back_inputs inputs = {.terms = both,
                                       .count = narrow ? 2 : 1,

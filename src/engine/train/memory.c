@@ -255,10 +255,10 @@ static void place_latent(treadle_back *back, memory *m) {
   const treadle_transformer *d = back->transformer;
   const int64_t rows = back->rows, keys = d->latent_dim + d->rope_dim,
                 leaves = back->pass->heads.count * back->pass->attention_leaves / d->heads;
-  back->buffers.narrow = take(m, rows * back->width.narrow, sizeof(float));
-  back->buffers.dnarrow = take(m, rows * back->width.narrow, sizeof(float));
-  back->buffers.dlatent = take(m, leaves * rows * (keys + d->latent_dim), sizeof(float));
-  back->buffers.dkeys = take(m, rows * keys, sizeof(float));
+  back->buffers.latent.narrow = take(m, rows * back->width.narrow, sizeof(float));
+  back->buffers.latent.dnarrow = take(m, rows * back->width.narrow, sizeof(float));
+  back->buffers.latent.dlatent = take(m, leaves * rows * (keys + d->latent_dim), sizeof(float));
+  back->buffers.latent.dkeys = take(m, rows * keys, sizeof(float));
 }
 
 /* `ties`: this rank has both halves of a tied gradient. */
@@ -282,10 +282,10 @@ static void place_back(treadle_back *back, const sizes *s, bool ties, memory *m)
            sizeof(float));
   b->dmiddle = take(m, treadle_larger(rows * treadle_larger(w->inner, w->found), experts * w->expert),
                     sizeof(float));
-  b->expert_dy = take(m, d->routing.experts ? experts * d->hidden : 0, sizeof(float));
-  b->expert_gate_up = take(m, experts * 2 * w->expert, sizeof(float));
-  b->row_losses = take(m, d->routing.experts ? rows : 0, sizeof *b->row_losses);
-  b->by_shared = take(m, w->shared ? rows : 0, sizeof(float));
+  b->experts.dy = take(m, d->routing.experts ? experts * d->hidden : 0, sizeof(float));
+  b->experts.gate_up = take(m, experts * 2 * w->expert, sizeof(float));
+  b->experts.row_losses = take(m, d->routing.experts ? rows : 0, sizeof *b->experts.row_losses);
+  b->experts.by_shared = take(m, w->shared ? rows : 0, sizeof(float));
   if (w->latent) place_latent(back, m);
   b->joined = take(m, s->joined, sizeof(float));
   b->parts = take(m, (rows / TREADLE_TOKEN_LEAF + 1) * s->part, sizeof(float));

@@ -141,7 +141,7 @@ static treadle_status take_step(const treadle_train_optimizer *o, const treadle_
 
 static treadle_status take_and_tell(treadle_trainer *t, const treadle_optimizer_step *step, double norm) {
   treadle_status status = take_step(&t->optimizer, step, norm);
-  if (!status) status = treadle_train_move_biases(t);
+  if (!status) status = treadle_train_move_biases(&t->routers);
   if (t->shards)
     treadle_train_forget_unit(t->shards);
   else

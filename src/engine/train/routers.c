@@ -4,7 +4,6 @@
 #include "base/dtype.h"
 #include "group/group.h"
 #include "memory/elements.h"
-#include "train/trainer.h"
 #include "weights/box_elements.h"
 
 #include <math.h>
@@ -22,11 +21,11 @@ treadle_status treadle_train_routers_take(const treadle_transformer *d, const tr
   TRY(check_number("aux_loss_coeff", o->aux_loss_coeff));
   TRY(check_number("z_loss_coeff", o->z_loss_coeff));
   TRY(check_number("expert_bias_rate", o->expert_bias_rate));
-  *r = (treadle_train_routers){.transformer = d,
-                               .aux = o->aux_loss_coeff,
-                               .z = o->z_loss_coeff,
-                               .bias_rate = o->expert_bias_rate,
-                               .frozen = o->freeze_routers};
+  r->transformer = d;
+  r->aux = o->aux_loss_coeff;
+  r->z = o->z_loss_coeff;
+  r->bias_rate = o->expert_bias_rate;
+  r->frozen = o->freeze_routers;
   if (!experts && (r->aux > 0 || r->z > 0 || r->bias_rate > 0 || r->frozen))
     REFUSE("%s: the model has no experts, and aux_loss_coeff, z_loss_coeff, expert_bias_rate and "
            "freeze_routers are of their routers",
@@ -79,19 +78,20 @@ typedef struct layer_sums {
 } layer_sums;
 
 /* Experts [first, first + count) of a layer. */
-static treadle_status add_coordinates(treadle_trainer *t, int32_t layer, int64_t first, int64_t count) {
-  treadle_train_routers *r = &t->routers;
+static treadle_status add_coordinates(treadle_train_routers *r, int32_t layer, int64_t first,
+                                      int64_t count) {
+  treadle_group *group = r->ranks->group;
   int64_t *counts = r->counts + layer * r->transformer->routing.experts + first;
-  const bool has = t->pass->layers[layer].weight[TREADLE_ROLE_ROUTER].segment_count > 0;
-  layer_sums mine = {.coordinate = has ? t->data_rank : -1, .loss = r->losses[layer]};
+  const bool has = r->pass->layers[layer].weight[TREADLE_ROLE_ROUTER].segment_count > 0;
+  layer_sums mine = {.coordinate = has ? r->data_rank : -1, .loss = r->losses[layer]};
   double loss = 0;
   treadle_status status;
   memcpy(mine.counts, counts, (size_t)count * sizeof *counts);
   memset(counts, 0, (size_t)count * sizeof *counts);
-  TRY(treadle_group_say(t->ranks.group, &mine, sizeof mine));
-  for (int64_t d = 0; d < t->data_ranks; d++)
-    for (int rank = 0; rank < treadle_group_size(t->ranks.group); rank++) {
-      const layer_sums *other = treadle_group_said(t->ranks.group, rank);
+  TRY(treadle_group_say(group, &mine, sizeof mine));
+  for (int64_t d = 0; d < r->data_ranks; d++)
+    for (int rank = 0; rank < treadle_group_size(group); rank++) {
+      const layer_sums *other = treadle_group_said(group, rank);
       if (other->coordinate != d) continue;
       loss += other->loss;
       for (int64_t e = 0; e < count; e++) counts[e] += other->counts[e];
@@ -116,16 +116,15 @@ static void look_at_load(const int64_t *counts, int64_t experts, treadle_loss *l
   if (low < loss_p->expert_load_min) loss_p->expert_load_min = low;
 }
 
-treadle_status treadle_train_join_routers(treadle_trainer *t, treadle_loss *loss_p) {
-  treadle_train_routers *r = &t->routers;
+treadle_status treadle_train_join_routers(treadle_train_routers *r, treadle_loss *loss_p) {
   const treadle_transformer *d = r->transformer;
   treadle_status status = TREADLE_OK;
   if (!r->counts) return TREADLE_OK;
   loss_p->expert_load_min = INFINITY;
   for (int32_t l = 0; l < d->layers; l++) {
     if (!d->layer[l].sparse) continue;
-    for (int64_t first = 0; t->ranks.board && first < d->routing.experts; first += SAID)
-      TRY(add_coordinates(t, l, first,
+    for (int64_t first = 0; r->ranks->board && first < d->routing.experts; first += SAID)
+      TRY(add_coordinates(r, l, first,
                           d->routing.experts - first < SAID ? d->routing.experts - first : SAID));
     loss_p->aux_loss += r->losses[l];
     look_at_load(r->counts + l * d->routing.experts, d->routing.experts, loss_p);
@@ -138,14 +137,14 @@ out:
 /* ---- Biases ---------------------------------------------------------------------------------------------------- */
 
 /* Biases of a layer in a window of this layout: `look` is called for each run of them. */
-static treadle_status each_bias(const treadle_trainer *t, int32_t layer, treadle_elements_visit look,
+static treadle_status each_bias(const treadle_train_routers *r, int32_t layer, treadle_elements_visit look,
                                 void *context, treadle_dtype *dtype_p) {
-  const treadle_layout *layout = t->windows.layout;
-  const int32_t tensor = t->transformer->layer[layer].tensor[TREADLE_ROLE_ROUTER_BIAS];
+  const treadle_layout *layout = r->windows->layout;
+  const int32_t tensor = r->transformer->layer[layer].tensor[TREADLE_ROLE_ROUTER_BIAS];
   treadle_pieces pieces = {0};
   treadle_status status = TREADLE_OK;
   if (tensor < 0) return TREADLE_OK;
-  TRY(treadle_layout_pieces_of(layout, t->windows.rank, tensor, &pieces));
+  TRY(treadle_layout_pieces_of(layout, r->windows->rank, tensor, &pieces));
   for (size_t p = 0; p < pieces.count; p++) {
     const treadle_piece *piece = &pieces.items[p];
     if (piece->tensor != tensor) continue;
@@ -174,12 +173,12 @@ static void read_run(void *context, int64_t index, int64_t at, int64_t step, int
     treadle_dtype_convert(w->to + index + i, TREADLE_FP32, w->window + at + i * step, w->dtype, 1);
 }
 
-treadle_status treadle_train_read_biases(treadle_trainer *t, const void *weights) {
-  const treadle_transformer *d = t->transformer;
+treadle_status treadle_train_read_biases(const treadle_train_routers *r, const void *weights) {
+  const treadle_transformer *d = r->transformer;
   treadle_status status = TREADLE_OK;
-  for (int32_t l = 0; t->pass->router_bias && l < d->layers; l++) {
-    biases w = {.window = weights, .to = t->pass->router_bias + l * d->routing.experts};
-    TRY(each_bias(t, l, read_run, &w, &w.dtype));
+  for (int32_t l = 0; r->pass->router_bias && l < d->layers; l++) {
+    biases w = {.window = weights, .to = r->pass->router_bias + l * d->routing.experts};
+    TRY(each_bias(r, l, read_run, &w, &w.dtype));
   }
 out:
   return status;
@@ -196,21 +195,20 @@ static void move_run(void *context, int64_t index, int64_t at, int64_t step, int
   }
 }
 
-treadle_status treadle_train_move_biases(treadle_trainer *t) {
-  const treadle_transformer *d = t->transformer;
-  const treadle_train_routers *r = &t->routers;
+treadle_status treadle_train_move_biases(const treadle_train_routers *r) {
+  const treadle_transformer *d = r->transformer;
   treadle_status status = TREADLE_OK;
   for (int32_t l = 0; r->bias_rate > 0 && l < d->layers; l++) {
     const int64_t *counts = r->counts + l * d->routing.experts;
     int64_t all = 0;
     for (int64_t e = 0; e < d->routing.experts; e++) all += counts[e];
-    biases w = {.moved = t->windows.weights,
+    biases w = {.moved = r->windows->weights,
                 .counts = counts,
                 .mean = (double)all / (double)d->routing.experts,
                 .rate = r->bias_rate};
-    TRY(each_bias(t, l, move_run, &w, &w.dtype));
+    TRY(each_bias(r, l, move_run, &w, &w.dtype));
   }
-  if (r->bias_rate > 0) TRY(treadle_train_read_biases(t, t->windows.weights));
+  if (r->bias_rate > 0) TRY(treadle_train_read_biases(r, r->windows->weights));
 out:
   return status;
 }

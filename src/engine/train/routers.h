@@ -12,11 +12,17 @@
 
 #include "base/arena.h"
 #include "nn/router_back.h"
-#include "pass/transformer.h"
+#include "train/ranks.h"
+#include "train/windows.h"
 #include "treadle_builtin.h"
 
+/* windows, pass and ranks are the trainer's. */
 typedef struct treadle_train_routers {
   const treadle_transformer *transformer;
+  const treadle_train_windows *windows;
+  treadle_pass *pass;
+  const treadle_train_ranks *ranks;
+  int64_t data_rank, data_ranks;
   double aux, z, bias_rate; /* coefficients; how far a step moves a bias */
   bool frozen;              /* routers have no gradients */
   double tokens;            /* of a step, on all ranks */
@@ -26,7 +32,7 @@ typedef struct treadle_train_routers {
   float *by_probability; /* [experts] derivatives of a layer's aux by the probabilities of a token */
 } treadle_train_routers;
 
-/* Without experts all arrays are NULL. Refused: coefficients that are no numbers from 0 on. */
+/* Fills all but windows, pass, ranks and coordinates. Without experts all arrays are NULL. Refused: coefficients that are no numbers from 0 on. */
 treadle_status treadle_train_routers_take(const treadle_transformer *transformer,
                                           const treadle_trainer_options *options, treadle_arena *arena,
                                           treadle_train_routers *routers);
@@ -36,5 +42,11 @@ void treadle_train_routers_begin(treadle_train_routers *routers, int64_t tokens)
  * treadle_pass_list_places. */
 treadle_router_losses treadle_train_routers_of(treadle_train_routers *routers, int32_t layer,
                                                const int64_t *begin);
+/* Of all layers and ranks: counts, losses, and their figures. Collective. */
+treadle_status treadle_train_join_routers(treadle_train_routers *routers, treadle_loss *loss_p);
+/* The biases of all layers of this rank, from a window of weights to where the pass reads them. */
+treadle_status treadle_train_read_biases(const treadle_train_routers *routers, const void *weights);
+/* After a step that was taken: by bias_rate up where an expert was chosen less often than the mean, or down. */
+treadle_status treadle_train_move_biases(const treadle_train_routers *routers);
 
 #endif

@@ -250,35 +250,35 @@ out:
 }
 
 /* Tensors that have gradients: not biases of routers, nor what no layer computes with, such as drafts. */
-static bool is_trained(const treadle_trainer *t, int32_t tensor) {
-  const treadle_transformer *d = t->transformer;
+static bool is_trained(const treadle_train_routers *routers, int32_t tensor) {
+  const treadle_transformer *d = routers->transformer;
   if (tensor == d->embed || tensor == d->final_norm || tensor == d->head || tensor == d->score ||
       tensor == d->score_bias)
     return true;
   for (int32_t l = 0; l < d->layers; l++)
     for (int role = 0; role < TREADLE_ROLES; role++)
       if (d->layer[l].tensor[role] == tensor)
-        return role != TREADLE_ROLE_ROUTER_BIAS && !(role == TREADLE_ROLE_ROUTER && t->routers.frozen);
+        return role != TREADLE_ROLE_ROUTER_BIAS && !(role == TREADLE_ROLE_ROUTER && routers->frozen);
   return false;
 }
 
-static treadle_status find_changes(treadle_trainer *t) {
-  const treadle_train_windows *w = &t->windows;
+static treadle_status find_changes(const treadle_train_routers *routers, treadle_arena *arena,
+                                   treadle_train_windows *w) {
   treadle_pieces pieces = {0};
   int32_t count;
   treadle_status status;
   treadle_layout_storages(w->layout, w->rank, &count);
   const int32_t tensors = w->layout->model->tensor_count;
-  bool *trained = treadle_arena_alloc_array(&t->arena, (size_t)count + 1, sizeof *trained);
-  bool *untrained = treadle_arena_alloc_array(&t->arena, (size_t)tensors + 1, sizeof *untrained);
+  bool *trained = treadle_arena_alloc_array(arena, (size_t)count + 1, sizeof *trained);
+  bool *untrained = treadle_arena_alloc_array(arena, (size_t)tensors + 1, sizeof *untrained);
   if (!trained || !untrained) return treadle_fail(TREADLE_NO_MEMORY, "no memory for a trainer");
   TRY(treadle_layout_pieces(w->layout, w->rank, &pieces));
   for (size_t i = 0; i < pieces.count; i++)
     if (pieces.items[i].tensor >= 0 && !trained[pieces.items[i].storage])
-      trained[pieces.items[i].storage] = is_trained(t, pieces.items[i].tensor);
-  for (int32_t i = 0; i < tensors; i++) untrained[i] = !is_trained(t, i);
-  t->windows.changes = trained;
-  t->windows.untrained = untrained;
+      trained[pieces.items[i].storage] = is_trained(routers, pieces.items[i].tensor);
+  for (int32_t i = 0; i < tensors; i++) untrained[i] = !is_trained(routers, i);
+  w->changes = trained;
+  w->untrained = untrained;
 out:
   treadle_array_release(&pieces);
   return status;
@@ -356,12 +356,17 @@ treadle_status treadle_train_fill(treadle_trainer *t, const treadle_trainer_opti
   pass.layer_by_layer = t->shards != NULL;
   TRY(treadle_pass_create(t->transformer, computed, &t->replica, t->shards ? 0 : rank, &pass, &t->pass));
   TRY(set_back(&t->back, t->pass, o, layout));
+  t->routers = (treadle_train_routers){.windows = &t->windows,
+                                       .pass = t->pass,
+                                       .ranks = &t->ranks,
+                                       .data_rank = t->data_rank,
+                                       .data_ranks = t->data_ranks};
   TRY(treadle_train_routers_take(t->transformer, o, &t->arena, &t->routers));
   t->back.routers = &t->routers;
   t->optimizer = optimizer_of(t, o);
   const treadle_train_adapter_parts trained = {&t->back, &t->windows, &t->arena, t->shards, plans};
   TRY(find_trained(&trained, o, &t->adapters));
-  if (!t->adapters) TRY(find_changes(t));
+  if (!t->adapters) TRY(find_changes(&t->routers, &t->arena, &t->windows));
   TRY(treadle_train_find_chunks(&t->stage, t->pass, layout));
   TRY(keep_batches(&t->stage, o, &t->back.kept_count));
   TRY(treadle_train_measure(t));
@@ -432,7 +437,7 @@ treadle_status treadle_train_bind_weights(treadle_trainer *t, const void *weight
   treadle_train_show_shards(t->shards, weights);
   treadle_train_forget_merged(t->adapters);
   TRY(treadle_pass_bind(t->pass, &windows));
-  if (t->shards) TRY(treadle_train_read_biases(t, weights));
+  if (t->shards) TRY(treadle_train_read_biases(&t->routers, weights));
 out:
   return status;
 }

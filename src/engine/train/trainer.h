@@ -107,15 +107,6 @@ treadle_status treadle_train_join_gradients(treadle_trainer *t);
 typedef void (*treadle_train_visit)(void *context, const float *values, int64_t count);
 treadle_status treadle_train_each_own(treadle_trainer *t, treadle_train_visit look, void *context);
 
-/* ---- routers.c ---- */
-
-/* Of all layers and ranks: counts, losses, and their figures. Collective. */
-treadle_status treadle_train_join_routers(treadle_trainer *t, treadle_loss *loss_p);
-/* The biases of all layers of this rank, from a window of weights to where the pass reads them. */
-treadle_status treadle_train_read_biases(treadle_trainer *t, const void *weights);
-/* After a step that was taken: by expert_bias_rate up where an expert was chosen less often than the mean, or down. */
-treadle_status treadle_train_move_biases(treadle_trainer *t);
-
 /* ---- copied_experts.c ---- */
 
 /* The gradients of experts of which other ranks of the stage have copies; room: elements that a rank brings at once. Collective. */

@@ -21,7 +21,7 @@ typedef struct treadle_train_windows {
   size_t weight_bytes, grad_bytes;
   const bool *changes;   /* [storage tensors]: those that a step of the optimizer changes; NULL: all */
   const bool *untrained; /* [tensors of the model]: those that have no gradients */
-  size_t adapter_bytes; /* 0: weights are trained; they lie in no window */
+  size_t adapter_bytes;  /* 0: weights are trained; they lie in no window */
 } treadle_train_windows;
 
 /* The gradients of all elements here, as they lie in the window. */

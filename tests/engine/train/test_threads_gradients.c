@@ -48,7 +48,7 @@ typedef struct one_rank {
   bool flips;      /* one bit of rank 0's gradients */
   const char *out; /* a file for the gradients; NULL: none */
   uint64_t digest;
-  double norm, nll;
+  double norm, nll, aux;
   size_t bytes, planned; /* memory of this rank, and as it was predicted */
 } one_rank;
 
@@ -71,6 +71,7 @@ static treadle_status run(one_rank *r) {
   for (int turn = 0; turn < 2; turn++) /* the second time as the first */
     TRY(treadle_trainer_gradients(trainer, mine, &forward, &nll, NULL, &loss));
   r->nll = loss.nll;
+  r->aux = loss.aux_loss;
   TRY(treadle_trainer_loss(trainer, mine, &forward, &nll, &loss));
   if (loss.nll != r->nll) TRY(treadle_fail(TREADLE_DIFFERENT, "the loss without backward is another one"));
   if (r->flips && r->rank == 0) {
@@ -121,7 +122,8 @@ static one_rank run_ranks(const one_rank *like, const char *layout, int ranks) {
     if (all[i].bytes != all[i].planned)
       fail_msg("%s, %s, rank %d: holds %zu bytes, %zu were predicted", like->model, layout, i, all[i].bytes,
                all[i].planned);
-    assert_true(all[i].digest == all[0].digest && all[i].norm == all[0].norm && all[i].nll == all[0].nll);
+    assert_true(all[i].digest == all[0].digest && all[i].norm == all[0].norm && all[i].nll == all[0].nll &&
+                all[i].aux == all[0].aux);
   }
   return all[0];
 }
@@ -175,8 +177,13 @@ static void check_subject(const subject *s, const char *dtype, const char *kerne
   }
   alone.options = (treadle_trainer_options){
       .struct_size = sizeof alone.options, .kernels = kernels, .threads = 1, .most_rows = 300};
+  if (s->experts) { /* and losses of routers */
+    alone.options.aux_loss_coeff = 0.1;
+    alone.options.z_loss_coeff = 0.01;
+  }
   snprintf(layout, sizeof layout, "hf:dtype=%s", dtype);
   if (run(&alone)) fail_msg("%s: %s", s->model, alone.message);
+  assert_true(s->experts == (alone.aux > 0));
   for (int c = 0; c < CUTS; c++)
     for (int way = 0; way < 4; way++) {
       char text[128];
@@ -186,7 +193,8 @@ static void check_subject(const subject *s, const char *dtype, const char *kerne
       like.options.recompute = way & 2;
       snprintf(text, sizeof text, "%s,dtype=%s", cuts[c].layout, dtype);
       one_rank got = run_ranks(&like, text, cuts[c].ranks);
-      if (got.digest != alone.digest || got.norm != alone.norm || got.nll != alone.nll)
+      if (got.digest != alone.digest || got.norm != alone.norm || got.nll != alone.nll ||
+          got.aux != alone.aux)
         fail_msg("%s, %s%s%s: other bits", s->model, text, way & 1 ? ", sequence parallel" : "",
                  way & 2 ? ", recompute" : "");
     }
@@ -253,6 +261,12 @@ static double distance(const char *got_path, const char *wanted_path) {
   return largest;
 }
 
+/* Of experts, however few subjects there is time for. */
+static void test_experts(void **state) {
+  (void)state;
+  check_subject(&subjects[6], "bf16", "auto", false);
+}
+
 /* Replicas and shards: near to one rank, and the same each time. */
 static void test_replicas(void **state) {
   (void)state;
@@ -301,6 +315,7 @@ static void test_flipped(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_same_bits),
+      cmocka_unit_test(test_experts),
       cmocka_unit_test(test_replicas),
       cmocka_unit_test(test_flipped),
   };
