@@ -54,6 +54,8 @@ class TrainStep(typing.NamedTuple):
     peak_bytes: int  #: of the fullest rank so far
     logprob_differing: int  #: tokens with log-probabilities that differ between generator and trainer
     checkpoint: str | None  #: the folder that was saved after the step
+    expert_load_max: float  #: choices of the most loaded expert over the mean; 0: there are no experts
+    expert_load_min: float
 
 
 class TrainFigures(typing.NamedTuple):

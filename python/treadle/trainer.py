@@ -161,6 +161,9 @@ class LossFigures(typing.NamedTuple):
     vf_loss: float  #: of "value", as are the rest: the loss itself
     vf_clipfrac: float  #: the share of tokens whose clipped square counts
     vpred_mean: float  #: the mean of what the head gives
+    aux_loss: float  #: of models with experts: losses of routers, which loss does not include
+    expert_load_max: float  #: choices of the most loaded expert over the mean, of the layer that is farthest from it
+    expert_load_min: float  #: of the least loaded one
 
 
 class StepFigures(typing.NamedTuple):
@@ -186,6 +189,9 @@ class UpdateFigures(typing.NamedTuple):
     vf_loss: float
     vf_clipfrac: float
     vpred_mean: float
+    aux_loss: float
+    expert_load_max: float
+    expert_load_min: float
     grad_norm: float
     skipped: bool
     steps: int
@@ -229,6 +235,10 @@ class TrainerOptions:
     offload_policy: bool = False  #: of fsdp2: shards lie in host memory
     companions: str | os.PathLike[str] | None = None  #: a folder whose tokenizer is saved with the weights
     forward_only: bool = False  #: no memory for gradients; with optimizer=False: of a reward model
+    aux_loss_coeff: float = 0.0  #: of models with experts: of the loss that keeps experts evenly loaded
+    z_loss_coeff: float = 0.0  #: of the z loss of routers
+    expert_bias_rate: float = 0.0  #: by how much a step moves the biases of routers towards an even load
+    freeze_routers: bool = False  #: routers keep their weights
     ulysses_ranks: int = 0  #: this many data parallel ranks take the same rows and divide their tokens
     lora_rank: int = 0  #: adapters of this rank train in place of the weights; 0: the weights train
     lora_alpha: float = 0.0  #: 0: 16
@@ -284,6 +294,10 @@ class Trainer(_calls.Engine):
         offload_policy: bool = False,
         companions: str | os.PathLike[str] | None = None,
         forward_only: bool = False,
+        aux_loss_coeff: float = 0.0,
+        z_loss_coeff: float = 0.0,
+        expert_bias_rate: float = 0.0,
+        freeze_routers: bool = False,
         ulysses_ranks: int = 0,
         lora_rank: int = 0,
         lora_alpha: float = 0.0,
@@ -313,6 +327,10 @@ class Trainer(_calls.Engine):
             offload_policy=offload_policy,
             companions=companions,
             forward_only=forward_only,
+            aux_loss_coeff=aux_loss_coeff,
+            z_loss_coeff=z_loss_coeff,
+            expert_bias_rate=expert_bias_rate,
+            freeze_routers=freeze_routers,
             ulysses_ranks=ulysses_ranks,
             lora_rank=lora_rank,
             lora_alpha=lora_alpha,
