@@ -167,6 +167,11 @@ out:
   return status;
 }
 
+/* Another rank of the stage has the same columns, and speaks for them: ranks that differ in their experts alone. */
+static bool is_silent(const treadle_back *back) {
+  return back->pass->ranks.within && !back->pass->ranks.speaks_head && back->context.ranks == 1;
+}
+
 /* buffers.logits of the pass: whole rows, of rows which[i] of x. buffers.normed: what the head multiplies. */
 static treadle_status find_logits(treadle_back *back, float *x, const int32_t *which, int64_t rows) {
   treadle_pass *p = back->pass;
@@ -181,8 +186,8 @@ static treadle_status find_logits(treadle_back *back, float *x, const int32_t *w
                              .y = own.logits,
                              .y_stride = back->transformer->vocabulary};
   const treadle_exchange_part part = {.of = back->transformer->vocabulary,
-                                      .first = head->first_row,
-                                      .end = head->first_row + head->row_count,
+                                      .first = is_silent(back) ? 0 : head->first_row,
+                                      .end = is_silent(back) ? 0 : head->first_row + head->row_count,
                                       .rows = rows,
                                       .columns = head->row_count};
   treadle_status status;
@@ -211,7 +216,7 @@ static treadle_leaf_range leaves_of(const treadle_back *back) {
 
 /* buffers.dnormed: of what the head multiplied. */
 static treadle_status back_logits(treadle_back *back, const treadle_back_term *head, int64_t rows) {
-  const treadle_leaf_range leaves = leaves_of(back);
+  treadle_leaf_range leaves = leaves_of(back);
   float *dnormed = back->buffers.dnormed;
   const treadle_back_inputs inputs = {.terms = head,
                                       .count = 1,
@@ -222,6 +227,7 @@ static treadle_status back_logits(treadle_back *back, const treadle_back_term *h
                                       .stride = back->transformer->hidden};
   treadle_status status;
   if (leaves.leaves) TRY(treadle_back_input(back, &inputs));
+  if (is_silent(back)) leaves.leaves = 0;
   if (back->head_sums)
     TRY(treadle_parallel_sum(back->head_sums, leaves, rows, inputs.stride, dnormed,
                              "gradients of the head's input"));

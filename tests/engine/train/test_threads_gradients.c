@@ -150,6 +150,8 @@ static const cut cuts[] = {
     {"megatron:tp=4,ep=2,etp=2", 4, 4},
     {"megatron:tp=4,ep=2,etp=1", 4, 4},
     {"megatron:tp=2,pp=2,ep=2,etp=1", 4, 2},
+    {"megatron:tp=1,ep=2", 2, 1}, /* over data parallel ranks, which take the same rows */
+    {"megatron:tp=2,ep=4,etp=1", 4, 2},
 };
 enum { CUTS = sizeof cuts / sizeof *cuts };
 
