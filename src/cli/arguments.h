@@ -161,7 +161,7 @@ typedef struct treadle_grad_arguments {
   bool sequence_parallel;
   int64_t ulysses;
   int64_t lora_rank;
-  const char *lora_alpha; /* a number */
+  const char *lora_alpha, *aux_loss_coeff, *z_loss_coeff; /* numbers */
   const char *lora_modules, *lora_adapter;
   int64_t loss;       /* 1: grpo */
   const char *config; /* of --loss grpo */

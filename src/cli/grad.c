@@ -115,6 +115,24 @@ out:
   return status;
 }
 
+/* A number from 0 on; NULL: it is not given. */
+static treadle_status read_number(const char *option, const char *text, double *value_p) {
+  char *end = NULL;
+  if (!text) return TREADLE_OK;
+  *value_p = strtod(text, &end);
+  if (end == text || *end || !(*value_p >= 0) || !isfinite(*value_p))
+    return treadle_fail(TREADLE_REFUSED, "--%s %s: a number from 0 on", option, text);
+  return TREADLE_OK;
+}
+
+static treadle_status read_routers(const treadle_arguments *a, treadle_trainer_options *options) {
+  treadle_status status;
+  TRY(read_number("aux-loss-coeff", a->grad.aux_loss_coeff, &options->aux_loss_coeff));
+  TRY(read_number("z-loss-coeff", a->grad.z_loss_coeff, &options->z_loss_coeff));
+out:
+  return status;
+}
+
 /* What there is to train in place of the weights. */
 static treadle_status read_adapters(const treadle_arguments *a, treadle_trainer_options *options) {
   const treadle_grad_arguments *g = &a->grad;
@@ -148,6 +166,7 @@ static treadle_status run(grad_job *job, const treadle_arguments *a) {
   treadle_status status;
   TRY(treadle_session_start(session, "grad", 600));
   TRY(treadle_session_agree(session, read_adapters(a, &options)));
+  TRY(treadle_session_agree(session, read_routers(a, &options)));
   TRY(treadle_session_agree(session, treadle_as_refusal(prepare(job, a))));
   TRY(treadle_session_agree(session, measure(job, forward.micro_batch_size, &options)));
   TRY(treadle_session_agree(session,
@@ -182,6 +201,7 @@ static void print(const grad_job *job, const treadle_arguments *a) {
   treadle_json_out_open(&out, NULL, '{');
   treadle_json_out_exact(&out, "loss", loss);
   treadle_json_out_int(&out, "tokens", job->loss.tokens);
+  treadle_json_out_exact(&out, "aux_loss", job->loss.aux_loss);
   treadle_json_out_text(&out, "weights_source", treadle_weights_name(treadle_model_weights(job->model)));
   treadle_json_out_exact(&out, "grad_norm", job->norm);
   treadle_json_out_text(&out, "digest", digest);

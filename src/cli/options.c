@@ -138,6 +138,8 @@ static const option_row rows[] = {
   {"mini-batch", "K", "with --loss grpo: the number of the mini batch in the file, from 0 (default: 0)", COUNT, AT(grad.mini_batch), TREADLE_IN_GRAD, 0, 0, {0}, NULL, 0},
   {"micro-batch-size", "M", "number of rows that go through the layers together (default: 1)", COUNT, AT(grad.micro_batch), TREADLE_IN_GRAD, 0, 1, {0}, NULL, 65536},
   {"ulysses", "N", "N data parallel ranks take the same rows and divide their tokens (Ulysses); a layout with cp= does so by itself (default: 1)", COUNT, AT(grad.ulysses), TREADLE_IN_GRAD, 0, 1, {0}, NULL, 1024},
+  {"aux-loss-coeff", "C", "of models with experts: add the loss that keeps experts evenly loaded, times C, to the gradients (default: 0)", TEXT, AT(grad.aux_loss_coeff), TREADLE_IN_GRAD, 0, 0, {0}, NULL, 0},
+  {"z-loss-coeff", "C", "of models with experts: add the z loss of routers, times C, to the gradients (default: 0)", TEXT, AT(grad.z_loss_coeff), TREADLE_IN_GRAD, 0, 0, {0}, NULL, 0},
   {"lora-rank", "R", "train adapters of this rank in place of the weights, and print and write their gradients (default: 0, the weights train)", COUNT, AT(grad.lora_rank), TREADLE_IN_GRAD, 0, 0, {0}, NULL, 1024},
   {"lora-alpha", "A", "with --lora-rank: the product of the adapters is multiplied by A / R (default: 16)", TEXT, AT(grad.lora_alpha), TREADLE_IN_GRAD, 0, 0, {0}, NULL, 0},
   {"target-modules", "LIST", "with --lora-rank: the names of the matrices that have adapters, separated by commas (default: all of layers, but routers and single experts)", TEXT, AT(grad.lora_modules), TREADLE_IN_GRAD, 0, 0, {0}, NULL, 0},

@@ -39,6 +39,20 @@ refused() {
   [ ! -e "$folder/none" ] || fail "a file is left for: $*"
 }
 refused "has 1 data parallel rank, which Ulysses ranks, 2, do not divide" "$model" --file "$rows" --ulysses 2
+# Experts: the loss of their routers, the same in a grid, beside a loss that stays.
+moe=$TREADLE_SOURCE/tests/golden/models/qwen2moe
+"$TREADLE" grad "$moe" --file "$rows" --dtype fp32 --json >"$folder/plain" 2>/dev/null
+"$TREADLE" grad "$moe" --file "$rows" --dtype fp32 --aux-loss-coeff 0.1 --z-loss-coeff 0.01 --json >"$folder/even" 2>/dev/null
+"$MPIEXEC" -n 2 "$TREADLE" grad "$moe" --file "$rows" --layout megatron:tp=2,ep=2,etp=1 --dtype fp32 --aux-loss-coeff 0.1 --z-loss-coeff 0.01 --json >"$folder/grid" 2>/dev/null
+[ "$(value plain aux_loss)" = 0.0 ] || [ "$(value plain aux_loss)" = 0 ] || fail "aux_loss $(value plain aux_loss) without coefficients"
+[ "$(value plain loss)" = "$(value even loss)" ] || fail "the loss has changed"
+[ "$(value plain digest)" != "$(value even digest)" ] || fail "losses of routers change no gradient"
+for key in loss aux_loss grad_norm digest; do
+  [ "$(value even $key)" = "$(value grid $key)" ] || fail "$key differs in a grid of experts: $(value even $key), $(value grid $key)"
+done
+refused 'aux-loss-coeff -1: a number from 0 on' "$moe" --file "$rows" --aux-loss-coeff -1
+refused 'the model has no experts' "$model" --file "$rows" --z-loss-coeff 0.1
+refused '1 rank is not divisible by etp .* ep .* pp' "$moe" --file "$rows" --layout megatron:ep=3
 line() { printf '%s\n' "$1" >"$folder/rows.jsonl"; }
 line '{"ids": [1, 2, 3], "mask": [0, 1, 1]}
 {"ids": [1, 2, 300000], "mask": [0, 1, 1]}'

@@ -332,6 +332,11 @@ static treadle_status find_trained(const treadle_train_adapter_parts *of, const 
     TRY(find_grads(back, of->shards ? treadle_train_whole_grads(of->shards) : w->grad_layout, of->arena));
   if (of->shards) TRY(treadle_train_place_shards(of->shards));
   if (!o->lora_rank) goto out;
+  if (o->aux_loss_coeff > 0 || o->z_loss_coeff > 0 || o->expert_bias_rate > 0)
+    REFUSE(
+        "lora_rank %lld, with aux_loss_coeff, z_loss_coeff or expert_bias_rate: routers are of the base, "
+        "which adapters leave as it is",
+        (long long)o->lora_rank);
   if (back->context.ranks > 1)
     REFUSE("lora_rank %lld, and %d context parallel ranks: adapters need all tokens on one rank",
            (long long)o->lora_rank, back->context.ranks);
