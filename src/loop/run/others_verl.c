@@ -356,6 +356,8 @@ static const treadle_key_info rows[] = {
   {"algorithm.use_pf_ppo", "false", "", LIMITED, NULL},
   {"critic", NULL, "", NONE, NULL},
   {"critic.enable", NULL, "", LIMITED, NULL},
+  {"critic.megatron.context_parallel_size", "1", "ranks", LIMITED, NULL},
+  {"critic.ulysses_sequence_parallel_size", "1", "ranks", LIMITED, NULL},
   {"custom_reward_function.name", NULL, "", NONE, NULL},
   {"custom_reward_function.path", NULL, "path", LIMITED, NULL},
   {"data.apply_chat_template_kwargs", "{}", "", HEARD, NULL},

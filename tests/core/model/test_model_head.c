@@ -157,12 +157,8 @@ static void families(void **state) {
   (void)state;
   const char *folder = test_folder();
   treadle_model *model;
-  assert_refused(
-      "the family qwen2_moe has no score head: treadle does not train its models: experts",
-      treadle_model_open(TREADLE_SOURCE_DIR "/tests/golden/models/qwen2moe", &as_critic, &model));
-  assert_refused(
-      "has no score head: treadle does not train its models: latent attention",
-      treadle_model_open(TREADLE_SOURCE_DIR "/tests/golden/models/dsv3-yarn", &as_critic, &model));
+  assert_ok(treadle_model_open(TREADLE_SOURCE_DIR "/tests/golden/models/qwen2moe", &as_critic, &model));
+  treadle_model_close(model);
   test_write(folder, "config.json", phi);
   assert_ok(treadle_model_open(folder, NULL, &model));
   treadle_model_close(model);
