@@ -249,17 +249,19 @@ out:
   return status;
 }
 
-/* Tensors that have gradients: not biases of routers, nor what no layer computes with, such as drafts. */
-static bool is_trained(const treadle_train_routers *routers, int32_t tensor) {
+/* Tensors that have no gradients: biases of routers, and what no layer computes with, such as drafts. */
+static void find_untrained(const treadle_train_routers *routers, int32_t tensors, bool *untrained) {
   const treadle_transformer *d = routers->transformer;
-  if (tensor == d->embed || tensor == d->final_norm || tensor == d->head || tensor == d->score ||
-      tensor == d->score_bias)
-    return true;
-  for (int32_t l = 0; l < d->layers; l++)
-    for (int role = 0; role < TREADLE_ROLES; role++)
-      if (d->layer[l].tensor[role] == tensor)
-        return role != TREADLE_ROLE_ROUTER_BIAS && !(role == TREADLE_ROLE_ROUTER && routers->frozen);
-  return false;
+  const int32_t whole[] = {d->embed, d->final_norm, d->head, d->score, d->score_bias};
+  for (int32_t i = 0; i < tensors; i++) untrained[i] = true;
+  for (size_t i = 0; i < sizeof whole / sizeof *whole; i++)
+    if (whole[i] >= 0) untrained[whole[i]] = false;
+  for (int64_t l = 0; l < d->layers; l++)
+    for (int role = 0; role < TREADLE_ROLES; role++) {
+      const bool still =
+          role == TREADLE_ROLE_ROUTER_BIAS || (role == TREADLE_ROLE_ROUTER && routers->frozen);
+      if (d->layer[l].tensor[role] >= 0 && !still) untrained[d->layer[l].tensor[role]] = false;
+    }
 }
 
 static treadle_status find_changes(const treadle_train_routers *routers, treadle_arena *arena,
@@ -272,11 +274,11 @@ static treadle_status find_changes(const treadle_train_routers *routers, treadle
   bool *trained = treadle_arena_alloc_array(arena, (size_t)count + 1, sizeof *trained);
   bool *untrained = treadle_arena_alloc_array(arena, (size_t)tensors + 1, sizeof *untrained);
   if (!trained || !untrained) return treadle_fail(TREADLE_NO_MEMORY, "no memory for a trainer");
+  find_untrained(routers, tensors, untrained);
   TRY(treadle_layout_pieces(w->layout, w->rank, &pieces));
   for (size_t i = 0; i < pieces.count; i++)
-    if (pieces.items[i].tensor >= 0 && !trained[pieces.items[i].storage])
-      trained[pieces.items[i].storage] = is_trained(routers, pieces.items[i].tensor);
-  for (int32_t i = 0; i < tensors; i++) untrained[i] = !is_trained(routers, i);
+    if (pieces.items[i].tensor >= 0 && !untrained[pieces.items[i].tensor])
+      trained[pieces.items[i].storage] = true;
   w->changes = trained;
   w->untrained = untrained;
 out:
