@@ -408,7 +408,7 @@ treadle_status treadle_back_latent(const treadle_back *back, int32_t layer, cons
   treadle_status status;
   TRY(treadle_back_take_rows(back, kept->found, found, found, rows));
   TRY(treadle_back_weight(back, &o, &grad[TREADLE_ROLE_O], rows));
-  treadle_back_bias(back, &grad[TREADLE_ROLE_O_BIAS], own->dx, hidden, rows);
+  TRY(treadle_back_bias(back, &grad[TREADLE_ROLE_O_BIAS], own->dx, hidden, rows));
   TRY(treadle_back_through(back, &o, rows, own->dmiddle, found));
   TRY(back_attention(back, layer, &w));
   if (narrow) TRY(back_narrow(back, layer, rows, kept));
