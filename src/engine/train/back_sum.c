@@ -15,12 +15,12 @@ typedef struct leaves {
   void (*add)(const struct leaves *w, int64_t row, float *part);
   const void *context;
   int64_t stride;
-  treadle_row_span own; /* rows that are added here */
+  treadle_row_range own; /* rows that are added here */
 } leaves;
 
 static void add_leaves(void *context, int32_t index, int32_t count) {
   const leaves *w = context;
-  int64_t first = (w->own.begin + TREADLE_TOKEN_LEAF - 1) / TREADLE_TOKEN_LEAF,
+  int64_t first = (w->own.first + TREADLE_TOKEN_LEAF - 1) / TREADLE_TOKEN_LEAF,
           all = (w->own.end + TREADLE_TOKEN_LEAF - 1) / TREADLE_TOKEN_LEAF - first,
           end = first + all * (index + 1) / count;
   for (int64_t leaf = first + all * index / count; leaf < end; leaf++) {
@@ -144,7 +144,7 @@ void treadle_back_weighted(const treadle_back *back, const treadle_weight *grad,
 static void add_norm(const leaves *w, int64_t row, float *part) {
   const treadle_back_norm_rows *n = w->context;
   int64_t hidden = w->columns, at = n->which ? n->which[row] : row;
-  const int64_t place = !n->which ? at - w->own.begin : w->back->context.ranks > 1 ? row : at;
+  const int64_t place = !n->which ? at - w->own.first : w->back->context.ranks > 1 ? row : at;
   const treadle_normed_row of = {.x = n->x + place * hidden,
                                  .weight = treadle_pass_at(w->back->pass, &n->norm->segments[0]),
                                  .dtype = n->norm->dtype,
@@ -175,12 +175,12 @@ treadle_status treadle_back_norm(const treadle_back *back, const treadle_back_no
   bool divided = !rows->which && treadle_train_divides_rows(back);
   leaves w = {.back = back, .rows = rows->rows, .columns = hidden, .add = add_norm, .context = rows};
   treadle_status status = TREADLE_OK;
-  w.own = divided ? treadle_train_own_rows(back, rows->rows) : (treadle_row_span){0, rows->rows};
+  w.own = divided ? treadle_train_own_rows(back, rows->rows) : (treadle_row_range){0, rows->rows};
   treadle_team_run(back->pass->team, add_leaves, &w);
   if (rows->which) treadle_team_run(back->pass->team, spread_rows, &w);
   if (divided) {
     TRY(treadle_train_gather_leaves(back, rows->rows, hidden));
-    TRY(treadle_train_gather_rows(back, rows->dx + w.own.begin * hidden, rows->rows, rows->dx,
+    TRY(treadle_train_gather_rows(back, rows->dx + w.own.first * hidden, rows->rows, rows->dx,
                                   "gradients of the residual stream"));
   }
   if (rows->which)

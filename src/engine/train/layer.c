@@ -7,9 +7,9 @@
 
 /* Own rows of the stream. */
 static void keep_rows(const treadle_back *back, float *to, const float *x, int64_t rows) {
-  const treadle_row_span own = treadle_train_own_rows(back, rows);
+  const treadle_row_range own = treadle_train_own_rows(back, rows);
   int64_t hidden = back->transformer->hidden;
-  memcpy(to, x + own.begin * hidden, (size_t)((own.end - own.begin) * hidden) * sizeof *to);
+  memcpy(to, x + own.first * hidden, (size_t)((own.end - own.first) * hidden) * sizeof *to);
 }
 
 /* What gate and up give is kept, with what is multiplied next in buffers.middle. */
@@ -155,10 +155,10 @@ static treadle_status norm(const treadle_back *back, const treadle_weight *weigh
                            int64_t rows) {
   treadle_pass_buffers *b = &back->pass->buffers;
   const treadle_pass_buffers own = *b;
-  const treadle_row_span span = treadle_train_own_rows(back, rows);
+  const treadle_row_range span = treadle_train_own_rows(back, rows);
   b->x = x;
   b->normed = normed;
-  treadle_pass_norm(back->pass, weight, NULL, span.end - span.begin);
+  treadle_pass_norm(back->pass, weight, NULL, span.end - span.first);
   *b = own;
   if (!treadle_train_divides_rows(back)) return TREADLE_OK;
   return treadle_train_gather_rows(back, normed, rows, normed, "rows of a norm");
@@ -168,11 +168,11 @@ static treadle_status norm(const treadle_back *back, const treadle_weight *weigh
 static treadle_status run_again(const treadle_back *back, int32_t layer, const treadle_pass_step *step,
                                 treadle_train_activations *kept_p) {
   float *x = back->buffers.x, *own = kept_p->x;
-  const treadle_row_span span = treadle_train_own_rows(back, step->rows);
+  const treadle_row_range span = treadle_train_own_rows(back, step->rows);
   treadle_status status = TREADLE_OK;
   *kept_p = treadle_train_again(back);
   kept_p->x = own;
-  kept_p->middle_x = x + span.begin * back->transformer->hidden;
+  kept_p->middle_x = x + span.first * back->transformer->hidden;
   if (treadle_train_divides_rows(back))
     TRY(treadle_train_gather_rows(back, own, step->rows, x, "rows of the residual stream"));
   else

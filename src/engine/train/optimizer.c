@@ -16,17 +16,17 @@
 
 enum { LINE = 16 /* elements: shares begin at whole lines of a cache */ };
 
-treadle_row_span treadle_train_share(const treadle_train_optimizer *o, int64_t replica) {
+treadle_row_range treadle_train_share(const treadle_train_optimizer *o, int64_t replica) {
   int64_t all = (int64_t)(o->windows->grad_bytes / sizeof(float)), lines = (all + LINE - 1) / LINE;
-  if (!o->distributed) return (treadle_row_span){0, all};
-  treadle_row_span share = {lines * replica / o->replicas * LINE,
-                            lines * (replica + 1) / o->replicas * LINE};
-  if (share.begin > all) share.begin = all;
+  if (!o->distributed) return (treadle_row_range){0, all};
+  treadle_row_range share = {lines * replica / o->replicas * LINE,
+                             lines * (replica + 1) / o->replicas * LINE};
+  if (share.first > all) share.first = all;
   if (share.end > all) share.end = all;
   return share;
 }
 
-treadle_row_span treadle_train_own_share(const treadle_train_optimizer *o) {
+treadle_row_range treadle_train_own_share(const treadle_train_optimizer *o) {
   return treadle_train_share(o, o->replica);
 }
 
@@ -41,13 +41,13 @@ typedef struct run_of {
 } run_of;
 
 /* What of part `part` of storage tensor s lies in the share: of an expert, where each has a tensor of its own. */
-static run_of run_in(const treadle_train_windows *w, int32_t s, int64_t part, treadle_row_span share) {
+static run_of run_in(const treadle_train_windows *w, int32_t s, int64_t part, treadle_row_range share) {
   int32_t count;
   const treadle_storage *weight = &treadle_layout_storages(w->trained_layout, w->rank, &count)[s],
                         *grad = &treadle_layout_storages(w->grad_layout, w->rank, &count)[s];
   int64_t first = (grad->offset + part * grad->slot_stride) / (int64_t)sizeof(float),
           end = first + grad->bytes / (int64_t)sizeof(float);
-  int64_t begin = first > share.begin ? first : share.begin;
+  int64_t begin = first > share.first ? first : share.first;
   if (end > share.end) end = share.end;
   if (w->changes && !w->changes[s]) end = begin;
   return (run_of){.grad = begin,
@@ -129,12 +129,12 @@ out:
 
 static treadle_status take_step(const treadle_train_optimizer *o, const treadle_optimizer_step *step,
                                 double norm) {
-  const treadle_row_span share = treadle_train_own_share(o);
+  const treadle_row_range share = treadle_train_own_share(o);
   double scale = treadle_adam_clip(norm, step->clip_grad);
   for (int32_t s = 0; s < storages_of(o->windows); s++)
     for (int64_t part = 0; part < parts_of(o->windows, s); part++) {
       run_of run = run_in(o->windows, s, part, share);
-      if (run.count) take_run(o, step, scale, &run, share.begin);
+      if (run.count) take_run(o, step, scale, &run, share.first);
     }
   return bring_shares(o);
 }
@@ -204,15 +204,15 @@ out:
 /* ---- What it begins with ---------------------------------------------------------------------------------- */
 
 void treadle_train_take_master(treadle_train_optimizer *o) {
-  const treadle_row_span share = treadle_train_own_share(o);
+  const treadle_row_range share = treadle_train_own_share(o);
   if (!o->master) return;
-  memcpy(o->master, treadle_train_grads(o->windows) + share.begin,
-         (size_t)(share.end - share.begin) * sizeof *o->master);
+  memcpy(o->master, treadle_train_grads(o->windows) + share.first,
+         (size_t)(share.end - share.first) * sizeof *o->master);
 }
 
 void treadle_train_reset_optimizer(treadle_train_optimizer *o) {
-  const treadle_row_span share = treadle_train_own_share(o);
-  size_t bytes = (size_t)(share.end - share.begin) * sizeof(float);
+  const treadle_row_range share = treadle_train_own_share(o);
+  size_t bytes = (size_t)(share.end - share.first) * sizeof(float);
   if (!o->exp_avg) return;
   memset(o->exp_avg, 0, bytes);
   memset(o->exp_avg_sq, 0, bytes);

@@ -24,8 +24,8 @@ typedef struct treadle_train_optimizer {
 } treadle_train_optimizer;
 
 /* Elements of the window of gradients whose state a replica's rank has; this rank's. */
-treadle_row_span treadle_train_share(const treadle_train_optimizer *optimizer, int64_t replica);
-treadle_row_span treadle_train_own_share(const treadle_train_optimizer *optimizer);
+treadle_row_range treadle_train_share(const treadle_train_optimizer *optimizer, int64_t replica);
+treadle_row_range treadle_train_own_share(const treadle_train_optimizer *optimizer);
 /* Takes masters from the window of gradients, which holds their values. */
 void treadle_train_take_master(treadle_train_optimizer *optimizer);
 /* Sets the moments to 0, as before the first step. */

@@ -7,47 +7,41 @@
 
 static int64_t leaves_of(int64_t rows) { return (rows + TREADLE_TOKEN_LEAF - 1) / TREADLE_TOKEN_LEAF; }
 
-static treadle_row_span rows_of(const treadle_back *back, int64_t rows, int member) {
-  int64_t count = back->pass->ranks.stage->count, leaves = leaves_of(rows);
-  treadle_row_span span = {leaves * member / count * TREADLE_TOKEN_LEAF,
-                           leaves * (member + 1) / count * TREADLE_TOKEN_LEAF};
-  if (span.begin > rows) span.begin = rows;
-  if (span.end > rows) span.end = rows;
-  return span;
+static treadle_row_range rows_of(const treadle_back *back, int64_t rows, int member) {
+  return treadle_context_span(rows, back->pass->ranks.stage->count, member);
 }
 
 bool treadle_train_divides_rows(const treadle_back *back) {
   return back->sequence_parallel && back->pass->ranks.within;
 }
 
-treadle_row_span treadle_train_own_rows(const treadle_back *back, int64_t rows) {
-  if (!treadle_train_divides_rows(back)) return (treadle_row_span){0, rows};
+treadle_row_range treadle_train_own_rows(const treadle_back *back, int64_t rows) {
+  if (!treadle_train_divides_rows(back)) return (treadle_row_range){0, rows};
   return rows_of(back, rows, back->pass->ranks.stage->index);
 }
 
 int64_t treadle_train_most_own_rows(const treadle_back *back, int64_t ranks) {
-  return back->sequence_parallel ? (leaves_of(back->rows) + ranks - 1) / ranks * TREADLE_TOKEN_LEAF
-                                 : back->rows;
+  return back->sequence_parallel ? treadle_context_most(back->rows, (int32_t)ranks) : back->rows;
 }
 
 treadle_status treadle_train_gather_rows(const treadle_back *back, const float *own, int64_t rows,
                                          float *to, const char *what) {
   treadle_exchange *within = back->pass->ranks.within;
   const treadle_board_set *stage = back->pass->ranks.stage;
-  const treadle_row_span mine = treadle_train_own_rows(back, rows);
+  const treadle_row_range mine = treadle_train_own_rows(back, rows);
   const int64_t hidden = back->transformer->hidden;
   const treadle_exchange_part part = {.of = stage->count,
                                       .first = stage->index,
                                       .end = stage->index + 1,
-                                      .rows = mine.end - mine.begin,
+                                      .rows = mine.end - mine.first,
                                       .columns = hidden};
   int64_t theirs;
   treadle_status status;
-  memcpy(treadle_exchange_room(within), own, (size_t)((mine.end - mine.begin) * hidden) * sizeof *own);
+  memcpy(treadle_exchange_room(within), own, (size_t)((mine.end - mine.first) * hidden) * sizeof *own);
   TRY(treadle_parallel_slots(within, &part, what));
   for (int m = 0; m < stage->count; m++) {
     const float *from = treadle_parallel_slot(within, m, &theirs);
-    memcpy(to + rows_of(back, rows, m).begin * hidden, from, (size_t)(theirs * hidden) * sizeof *to);
+    memcpy(to + rows_of(back, rows, m).first * hidden, from, (size_t)(theirs * hidden) * sizeof *to);
   }
 out:
   return status;
@@ -55,9 +49,9 @@ out:
 
 treadle_status treadle_train_gather_leaves(const treadle_back *back, int64_t rows, int64_t columns) {
   treadle_exchange *within = back->pass->ranks.within;
-  const treadle_row_span mine = treadle_train_own_rows(back, rows);
+  const treadle_row_range mine = treadle_train_own_rows(back, rows);
   const treadle_exchange_part part = {.of = leaves_of(rows),
-                                      .first = leaves_of(mine.begin),
+                                      .first = leaves_of(mine.first),
                                       .end = leaves_of(mine.end),
                                       .rows = 1,
                                       .columns = columns};

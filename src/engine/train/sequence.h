@@ -4,12 +4,8 @@
 
 #include "train/back.h"
 
-typedef struct treadle_row_span {
-  int64_t begin, end;
-} treadle_row_span;
-
 /* Of the residual stream of a micro batch of `rows` rows, those that this rank keeps; all, where rows are not divided. */
-treadle_row_span treadle_train_own_rows(const treadle_back *back, int64_t rows);
+treadle_row_range treadle_train_own_rows(const treadle_back *back, int64_t rows);
 bool treadle_train_divides_rows(const treadle_back *back);
 /* How many a rank keeps, at most, of `ranks` tensor parallel ones. */
 int64_t treadle_train_most_own_rows(const treadle_back *back, int64_t ranks);

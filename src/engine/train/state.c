@@ -41,16 +41,16 @@ typedef struct saved_parts {
 /* From all replicas' shares to the whole window of gradients. */
 static treadle_status gather_state(const treadle_train_optimizer *o, const float *own) {
   treadle_exchange *replicas = o->ranks->replicas;
-  const treadle_row_span mine = treadle_train_own_share(o);
+  const treadle_row_range mine = treadle_train_own_share(o);
   const int64_t most = (int64_t)o->ranks->room.pieces;
   float *gradients = treadle_train_grads(o->windows);
   int64_t others;
   treadle_status status = TREADLE_OK;
-  memcpy(gradients + mine.begin, own, (size_t)(mine.end - mine.begin) * sizeof *own);
+  memcpy(gradients + mine.first, own, (size_t)(mine.end - mine.first) * sizeof *own);
   for (int64_t replica = 0; o->distributed && replicas && replica < o->replicas; replica++) {
-    const treadle_row_span share = treadle_train_share(o, replica);
+    const treadle_row_range share = treadle_train_share(o, replica);
     bool speaks = replica == o->replica;
-    for (int64_t at = share.begin; at < share.end; at += most) {
+    for (int64_t at = share.first; at < share.end; at += most) {
       int64_t some = share.end - at < most ? share.end - at : most;
       const treadle_exchange_part part = {.of = 1, .end = speaks, .rows = 1, .columns = some};
       if (speaks) memcpy(treadle_exchange_room(replicas), gradients + at, (size_t)some * sizeof *own);
@@ -263,15 +263,15 @@ out:
 static treadle_status load_optimizer(const saved_parts *t, const char *folder) {
   treadle_train_optimizer *o = t->optimizer;
   const treadle_train_windows *w = o->windows;
-  const treadle_row_span share = treadle_train_own_share(o);
+  const treadle_row_range share = treadle_train_own_share(o);
   state states[3];
   treadle_status status = TREADLE_OK;
   for (int i = 0, count = states_of(o, states); i < count; i++) {
     bool whole = states[i].values == (float *)(void *)w->trained;
     TRY(load_state(t, folder, states[i].name, whole ? w->trained : w->grads));
     if (!whole)
-      memcpy(states[i].values, treadle_train_grads(w) + share.begin,
-             (size_t)(share.end - share.begin) * sizeof(float));
+      memcpy(states[i].values, treadle_train_grads(w) + share.first,
+             (size_t)(share.end - share.first) * sizeof(float));
   }
   TRY(load_steps(t, folder));
 out:
