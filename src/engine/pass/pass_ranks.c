@@ -108,54 +108,45 @@ out:
 
 /* ---- Experts ------------------------------------------------------------------------------------------ */
 
-/* Whose results of the part of this rank are used, and whether that is so of all parts. */
-static treadle_status find_source(treadle_pass *p, int32_t tensor, int64_t expert) {
+/* The ranks among which experts are divided. */
+static const treadle_board_set *expert_ranks(const treadle_pass *p) {
+  return p->ranks.groups.set ? p->ranks.groups.set : p->ranks.stage;
+}
+
+/* Whose results of the part of this rank are used, and whether that is so of all parts. parts: those of the ranks. */
+static void find_source(treadle_pass *p, const treadle_weight *parts, int64_t expert) {
   treadle_pass_ranks *r = &p->ranks;
-  const treadle_board_set *set = r->groups.set ? r->groups.set : r->stage;
-  const int32_t own = set->index;
-  treadle_weight part, *parts = treadle_arena_alloc_array(&p->arena, (size_t)set->count, sizeof *parts);
-  treadle_status status = TREADLE_OK;
-  if (!parts) return no_memory(p);
+  const treadle_board_set *set = expert_ranks(p);
   r->expert_source[expert] = -1;
-  for (int m = 0; m < set->count; m++) {
-    TRY(weight_of(p, set, m, tensor, expert, &part));
-    parts[m] = part;
-    for (int first = 0; part.segment_count && first <= m; first++) {
-      if (!parts[first].segment_count || parts[first].first_column != part.first_column) continue;
+  for (int m = 0; m < set->count; m++)
+    for (int first = 0; parts[m].segment_count && first <= m; first++) {
+      if (!parts[first].segment_count || parts[first].first_column != parts[m].first_column) continue;
       if (first < m) r->expert_copied[expert] = true;
-      if (m == own) r->expert_source[expert] = first;
+      if (m == set->index) r->expert_source[expert] = first;
       break;
     }
-  }
-out:
-  return status;
 }
 
 /* The ranks that bring an expert's leaves, each leaf once, in order. */
-static treadle_status find_expert(treadle_pass *p, int32_t tensor, int64_t expert) {
+static treadle_status find_expert(treadle_pass *p, const treadle_weight *parts, int64_t expert) {
   treadle_pass_ranks *r = &p->ranks;
-  const treadle_board_set *set = r->groups.set ? r->groups.set : r->stage;
+  const treadle_board_set *set = expert_ranks(p);
   int64_t columns = p->transformer->expert_intermediate, at = 0;
   treadle_expert_node nodes[TREADLE_LEAVES_MOST];
   int32_t count = 0;
-  treadle_status status = TREADLE_OK;
   while (at < columns) {
-    treadle_weight part = {0};
     int m = 0;
-    for (; m < set->count; m++) {
-      TRY(weight_of(p, set, m, tensor, expert, &part));
-      if (part.segment_count && part.first_column == at) break;
-    }
+    while (m < set->count && !(parts[m].segment_count && parts[m].first_column == at)) m++;
     if (m == set->count)
       return treadle_fail(TREADLE_REFUSED, "layout '%s': no rank brings columns from %lld of expert %lld",
                           p->layout->text, (long long)at, (long long)expert);
     treadle_leaf_node own[TREADLE_LEAF_NODES_MAX];
-    int32_t more = treadle_leaf_nodes(treadle_pass_leaves(&part, p->expert_leaves), own);
+    int32_t more = treadle_leaf_nodes(treadle_pass_leaves(&parts[m], p->expert_leaves), own);
     p->buffers.expert_nodes = treadle_larger(p->buffers.expert_nodes, more);
     for (int32_t n = 0; n < more; n++)
       nodes[count++] = (treadle_expert_node){.member = m, .number = n, .node = own[n]};
     if (m == set->index) r->brings[expert] = true;
-    at += part.column_count;
+    at += parts[m].column_count;
   }
   r->expert_node_count[expert] = count;
   r->expert_nodes[expert] = treadle_arena_alloc_array(&p->arena, (size_t)count, sizeof *nodes);
@@ -165,14 +156,14 @@ static treadle_status find_expert(treadle_pass *p, int32_t tensor, int64_t exper
     if (!r->groups.start[expert]) return no_memory(p);
   }
   memcpy(r->expert_nodes[expert], nodes, (size_t)count * sizeof *nodes);
-out:
-  return status;
+  return TREADLE_OK;
 }
 
 /* As the experts of this rank's first layer that has some are divided, so are those of the others. */
 static treadle_status find_experts(treadle_pass *p) {
   const treadle_transformer *d = p->transformer;
   treadle_pass_ranks *r = &p->ranks;
+  const treadle_board_set *set = expert_ranks(p);
   size_t experts = (size_t)d->routing.experts;
   int64_t l = 0;
   treadle_status status = TREADLE_OK;
@@ -183,11 +174,15 @@ static treadle_status find_experts(treadle_pass *p) {
   r->expert_node_count = treadle_arena_alloc_array(&p->arena, experts, sizeof *r->expert_node_count);
   r->expert_source = treadle_arena_alloc_array(&p->arena, experts, sizeof *r->expert_source);
   r->expert_copied = treadle_arena_alloc_array(&p->arena, experts, sizeof *r->expert_copied);
-  if (!r->brings || !r->expert_nodes || !r->expert_node_count || !r->expert_source || !r->expert_copied)
+  treadle_weight *parts = treadle_arena_alloc_array(&p->arena, (size_t)set->count, sizeof *parts);
+  if (!r->brings || !r->expert_nodes || !r->expert_node_count || !r->expert_source || !r->expert_copied ||
+      !parts)
     return no_memory(p);
   for (size_t e = 0; e < experts; e++) {
-    TRY(find_expert(p, d->layer[l].tensor[TREADLE_ROLE_EXPERT_DOWN], (int64_t)e));
-    TRY(find_source(p, d->layer[l].tensor[TREADLE_ROLE_EXPERT_DOWN], (int64_t)e));
+    for (int m = 0; m < set->count; m++)
+      TRY(weight_of(p, set, m, d->layer[l].tensor[TREADLE_ROLE_EXPERT_DOWN], (int64_t)e, &parts[m]));
+    TRY(find_expert(p, parts, (int64_t)e));
+    find_source(p, parts, (int64_t)e);
   }
 out:
   return status;
