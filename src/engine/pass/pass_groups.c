@@ -192,19 +192,13 @@ const float *treadle_pass_group_slot(const treadle_pass *p, int32_t expert, int6
   const int64_t turn =
       p->buffers.turns[place + (g->begin[g->own] - g->round) * p->transformer->routing.top];
   const treadle_expert_node *nodes = p->ranks.expert_nodes[expert];
-  const int32_t count = p->ranks.expert_node_count[expert];
-  treadle_leaf_node tree[TREADLE_LEAVES_MOST];
   const float *values[TREADLE_LEAVES_MOST];
-  float *own = p->buffers.slots + place / p->transformer->routing.top * hidden;
   int64_t others;
-  for (int32_t n = 0; n < count; n++) {
-    tree[n] = nodes[n].node;
+  for (int32_t n = 0; n < p->ranks.expert_node_count[expert]; n++)
     values[n] = treadle_parallel_slot(g->exchange, nodes[n].member, &others) +
                 (g->start[expert][n] + turn) * hidden;
-  }
-  if (count == 1) return values[0];
-  treadle_leaf_combine((int32_t)p->expert_leaves, tree, values, count, own, hidden);
-  return own;
+  return treadle_pass_combine_nodes(p, expert, values, hidden,
+                                    p->buffers.slots + place / p->transformer->routing.top * hidden);
 }
 
 static treadle_status run_round(treadle_pass *p, int32_t layer) {

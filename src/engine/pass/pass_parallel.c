@@ -88,6 +88,16 @@ treadle_status treadle_pass_bring_experts(treadle_pass *p, int64_t rows) {
   return treadle_parallel_slots(r->within, &part, "results of experts");
 }
 
+const float *treadle_pass_combine_nodes(const treadle_pass *p, int32_t expert, const float *const *values,
+                                        int64_t columns, float *to) {
+  const int32_t count = p->ranks.expert_node_count[expert];
+  treadle_leaf_node tree[TREADLE_LEAVES_MOST];
+  if (count == 1) return values[0];
+  for (int32_t n = 0; n < count; n++) tree[n] = p->ranks.expert_nodes[expert][n].node;
+  treadle_leaf_combine((int32_t)p->expert_leaves, tree, values, count, to, columns);
+  return to;
+}
+
 const float *treadle_pass_expert_result(const treadle_pass *p, const treadle_expert_results *results,
                                         int32_t expert, int64_t place) {
   const treadle_pass_ranks *r = &p->ranks;
@@ -96,15 +106,9 @@ const float *treadle_pass_expert_result(const treadle_pass *p, const treadle_exp
   if (r->groups.set) return treadle_pass_group_slot(p, expert, place);
   if (!r->within) return own;
   const treadle_expert_node *nodes = r->expert_nodes[expert];
-  int32_t count = r->expert_node_count[expert];
-  treadle_leaf_node tree[TREADLE_LEAVES_MOST];
   const float *values[TREADLE_LEAVES_MOST];
-  for (int32_t n = 0; n < count; n++) {
-    tree[n] = nodes[n].node;
+  for (int32_t n = 0; n < r->expert_node_count[expert]; n++)
     values[n] = treadle_parallel_slot(r->within, nodes[n].member, &others) + results->at +
                 (nodes[n].number * results->places + place) * results->each;
-  }
-  if (count == 1) return values[0];
-  treadle_leaf_combine((int32_t)p->expert_leaves, tree, values, count, own, results->each);
-  return own;
+  return treadle_pass_combine_nodes(p, expert, values, results->each, own);
 }

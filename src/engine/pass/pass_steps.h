@@ -307,6 +307,9 @@ typedef struct treadle_expert_results {
 } treadle_expert_results;
 const float *treadle_pass_expert_result(const treadle_pass *pass, const treadle_expert_results *results,
                                         int32_t expert, int64_t place);
+/* What all nodes of an expert add up to, from their values, [expert_node_count][columns]: one node's own, or `to`. */
+const float *treadle_pass_combine_nodes(const treadle_pass *pass, int32_t expert,
+                                        const float *const *values, int64_t columns, float *to);
 
 /* ---- pass_mlp.c ---- */
 
@@ -396,7 +399,7 @@ treadle_status treadle_pass_join_groups(treadle_pass *pass, int32_t stage, const
 int64_t treadle_pass_measure_groups(const treadle_pass *pass);
 /* Of this group's rows, which are routed, and of all others, as often as needed. */
 treadle_status treadle_pass_run_groups(treadle_pass *pass, int32_t layer);
-/* treadle_pass_expert_slot, of several groups; until the next one of the same row. */
+/* treadle_pass_expert_result, of several groups; until the next one of the same row. */
 const float *treadle_pass_group_slot(const treadle_pass *pass, int32_t expert, int64_t place);
 
 /* ---- pass_record.c ---- */
