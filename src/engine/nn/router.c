@@ -96,18 +96,21 @@ static int keep_groups(const treadle_router *r, float *values, float *scores, in
   return r->top_groups * each;
 }
 
+void treadle_router_score(const treadle_router *r, const treadle_row_ops *ops, const float *logits,
+                          float *scores) {
+  if (r->type != TREADLE_ROUTER_NOAUX_TC) {
+    ops->softmax(scores, logits, r->experts);
+    return;
+  }
+  for (int i = 0; i < r->experts; i++) scores[i] = treadle_sigmoid(logits[i]);
+}
+
 /* The scores that are weights, and in `values` those that experts are chosen by. */
 static void score(const treadle_router *r, const treadle_row_ops *ops, const float *logits, float *scores,
                   float *values) {
-  if (r->type == TREADLE_ROUTER_NOAUX_TC) {
-    for (int i = 0; i < r->experts; i++) {
-      scores[i] = treadle_sigmoid(logits[i]);
-      values[i] = r->bias ? scores[i] + r->bias[i] : scores[i];
-    }
-    return;
-  }
-  ops->softmax(scores, logits, r->experts);
-  memcpy(values, scores, (size_t)r->experts * sizeof *values);
+  const bool biased = r->type == TREADLE_ROUTER_NOAUX_TC && r->bias;
+  treadle_router_score(r, ops, logits, scores);
+  for (int i = 0; i < r->experts; i++) values[i] = biased ? scores[i] + r->bias[i] : scores[i];
 }
 
 static bool all_finite(const float *values, int count) {

@@ -43,6 +43,9 @@ treadle_status treadle_router_type_parse(const char *text, treadle_router_type *
 /* Refuses numbers that do not fit together. */
 treadle_status treadle_router_check(const treadle_router *router);
 
+/* The scores that weights are made of, [experts], from logits: softmax, or sigmoid (NOAUX_TC). */
+void treadle_router_score(const treadle_router *router, const treadle_row_ops *ops, const float *logits,
+                          float *scores);
 /* The experts of one token, ascending by number: routed[top_k]. scores: room for 3 * experts values. */
 void treadle_router_run(const treadle_router *router, const treadle_row_ops *ops, const float *logits,
                         float *scores, treadle_routed *routed);

@@ -14,15 +14,6 @@ static void back_weights(const treadle_router *r, const float *scores, const tre
     by_score[i] = r->renormalised ? r->scale * ((by_weight[i] - given) / sum) : r->scale * by_weight[i];
 }
 
-static void find_scores(const treadle_router *r, const treadle_row_ops *ops, const float *logits,
-                        float *scores) {
-  if (r->type != TREADLE_ROUTER_NOAUX_TC) {
-    ops->softmax(scores, logits, r->experts);
-    return;
-  }
-  for (int i = 0; i < r->experts; i++) scores[i] = treadle_sigmoid(logits[i]);
-}
-
 /* Derivatives by the scores of all experts. */
 static void spread(const treadle_router *r, const treadle_routed *routed, const float *by_score,
                    float *all) {
@@ -51,14 +42,14 @@ static void back_scores(const treadle_router *r, const float *scores, float *all
     all[i] = scores[i] * (softmax ? all[i] - sum : all[i] * (1 - scores[i]));
 }
 
-/* Adds the derivatives of z * lse^2, and returns that. */
+/* Adds the derivatives of z * lse^2, and returns that. Scores become the softmax of the logits, if they are not. */
 static double add_z(const treadle_router *r, const treadle_row_ops *ops, float z, const float *logits,
                     float *scores, float *all) {
   float largest;
   double sum;
   ops->sum_exp(logits, r->experts, 1, &largest, &sum);
   const double lse = (double)largest + log(sum);
-  ops->softmax(scores, logits, r->experts);
+  if (r->type == TREADLE_ROUTER_NOAUX_TC) ops->softmax(scores, logits, r->experts);
   for (int i = 0; i < r->experts; i++) all[i] = all[i] + (float)(2 * (double)z * lse) * scores[i];
   return (double)z * lse * lse;
 }
@@ -68,7 +59,7 @@ double treadle_router_back(const treadle_router *r, const treadle_row_ops *ops,
   float by_score[TREADLE_ROUTER_MAX_CHOSEN], *all = scores + r->experts;
   const treadle_router_losses *losses = &token->losses;
   double loss = 0;
-  find_scores(r, ops, logits, scores);
+  treadle_router_score(r, ops, logits, scores);
   back_weights(r, scores, token->routed, token->by_weight, by_score);
   spread(r, token->routed, by_score, all);
   if (losses->by_probability) loss += add_probabilities(r, losses->by_probability, scores, all);
