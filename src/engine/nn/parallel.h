@@ -29,6 +29,13 @@ typedef struct treadle_exchange_part {
   int64_t rows, columns;  /* of each matrix */
 } treadle_exchange_part;
 
+/* One matrix, slot `number`; a rank that brings nothing only meets the others. */
+static inline treadle_exchange_part treadle_exchange_slot(int64_t of, int64_t number, bool brings,
+                                                          int64_t rows, int64_t columns) {
+  return (treadle_exchange_part){
+      .of = of, .first = number, .end = brings ? number + 1 : number, .rows = rows, .columns = columns};
+}
+
 /* Bytes of the board for parts of this many elements. */
 uint64_t treadle_exchange_memory(uint64_t elems);
 

@@ -118,8 +118,7 @@ static treadle_row_range rows_now(const exchanging *w, int32_t member) {
 
 static treadle_status meet(const exchanging *w, int64_t rows, int64_t row_columns) {
   const treadle_pass_context *c = &w->pass->context;
-  const treadle_exchange_part part = {
-      .of = c->ranks, .first = c->index, .end = c->index + 1, .rows = rows, .columns = row_columns};
+  const treadle_exchange_part part = treadle_exchange_slot(c->ranks, c->index, true, rows, row_columns);
   return treadle_parallel_slots(c->exchange, &part, "rows and heads of context parallel ranks");
 }
 

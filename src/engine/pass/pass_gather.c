@@ -147,11 +147,8 @@ treadle_status treadle_pass_gather_heads(treadle_pass *p, int32_t layer, int64_t
   const treadle_pass_ranks *r = &p->ranks;
   const treadle_weight *weight = p->layers[layer].weight;
   gathering w = {.pass = p, .weight = weight, .room = treadle_exchange_room(r->within), .rows = rows};
-  const treadle_exchange_part part = {.of = r->stage->count,
-                                      .first = r->stage->index,
-                                      .end = r->stage->index + 1,
-                                      .rows = rows,
-                                      .columns = r->gather.columns};
+  const treadle_exchange_part part =
+      treadle_exchange_slot(r->stage->count, r->stage->index, true, rows, r->gather.columns);
   treadle_product in = {.x = p->buffers.normed,
                         .rows = rows,
                         .stride = p->transformer->hidden,

@@ -69,11 +69,7 @@ out:
 
 /* What a rank brings: matrices of its own number of rows. */
 static treadle_exchange_part part_of(const treadle_pass_groups *g, int64_t rows, int64_t columns) {
-  return (treadle_exchange_part){.of = g->set->count,
-                                 .first = g->set->index,
-                                 .end = g->set->index + 1,
-                                 .rows = rows,
-                                 .columns = columns};
+  return treadle_exchange_slot(g->set->count, g->set->index, true, rows, columns);
 }
 
 treadle_status treadle_pass_count_rows(treadle_pass *p, int64_t rows, int64_t *all_p) {

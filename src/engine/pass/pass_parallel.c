@@ -18,18 +18,13 @@ treadle_status treadle_pass_sum(treadle_pass *p, const treadle_weight *weight, i
 
 /* ---- Rows --------------------------------------------------------------------------------------------- */
 
-/* The matrix in the room is slot `number`; a rank that brings nothing only meets the others. */
-static treadle_exchange_part slot(int64_t of, int64_t number, bool brings, int64_t rows, int64_t columns) {
-  return (treadle_exchange_part){
-      .of = of, .first = number, .end = brings ? number + 1 : number, .rows = rows, .columns = columns};
-}
-
 treadle_status treadle_pass_gather_rows(treadle_pass *p, const int32_t *tokens, int64_t rows) {
   treadle_pass_ranks *r = &p->ranks;
   int64_t hidden = p->transformer->hidden, others;
   treadle_status status;
   if (!r->within) return TREADLE_OK;
-  const treadle_exchange_part part = slot(r->stage->count, r->stage->index, true, rows, hidden);
+  const treadle_exchange_part part =
+      treadle_exchange_slot(r->stage->count, r->stage->index, true, rows, hidden);
   memcpy(treadle_exchange_room(r->within), p->buffers.x, (size_t)(rows * hidden) * sizeof(float));
   TRY(treadle_parallel_slots(r->within, &part, "embedding"));
   for (int64_t row = 0; row < rows; row++) {
@@ -51,7 +46,8 @@ treadle_status treadle_pass_hand_over(treadle_pass *p, int32_t chunk, int64_t ro
   treadle_pass_ranks *r = &p->ranks;
   int64_t hidden = p->transformer->hidden, others;
   bool brings = treadle_pass_has_chunk(p, chunk) && r->stage->index == 0;
-  const treadle_exchange_part part = slot(p->replica->chunk_count, chunk, brings, rows, hidden);
+  const treadle_exchange_part part =
+      treadle_exchange_slot(p->replica->chunk_count, chunk, brings, rows, hidden);
   treadle_status status;
   if (brings)
     memcpy(treadle_exchange_room(r->across), p->buffers.x, (size_t)(rows * hidden) * sizeof(float));
@@ -84,7 +80,7 @@ treadle_status treadle_pass_bring_experts(treadle_pass *p, int64_t rows) {
   treadle_pass_ranks *r = &p->ranks;
   if (!r->within) return TREADLE_OK;
   const treadle_exchange_part part =
-      slot(r->stage->count, r->stage->index, true, rows, p->transformer->hidden);
+      treadle_exchange_slot(r->stage->count, r->stage->index, true, rows, p->transformer->hidden);
   return treadle_parallel_slots(r->within, &part, "results of experts");
 }
 

@@ -100,8 +100,7 @@ treadle_status treadle_pass_share_record(treadle_pass *p, const treadle_pass_ste
   for (int32_t c = 0; p->options.records && chunks > 1 && c < chunks; c++) {
     const stretch of = stretch_of(p, c);
     const bool has = treadle_pass_has_chunk(p, c), brings = has && r->stage->index == 0;
-    const treadle_exchange_part part = {
-        .of = chunks, .first = c, .end = brings ? c + 1 : c, .rows = step->rows, .columns = of.columns};
+    const treadle_exchange_part part = treadle_exchange_slot(chunks, c, brings, step->rows, of.columns);
     if (brings) copy_rows(p, step, &of, (char *)treadle_exchange_room(r->across), NULL);
     TRY(treadle_parallel_slots(r->across, &part, "experts of the other stages"));
     if (!has) copy_rows(p, step, &of, NULL, (const char *)treadle_parallel_slot(r->across, c, &others));

@@ -52,8 +52,7 @@ static treadle_status each_part(const leaves *w, void (*look)(void *context, con
                                 void *context) {
   const treadle_pass_context *c = &w->back->pass->context;
   const int64_t own = leaves_of(w->rows);
-  const treadle_exchange_part mine = {
-      .of = c->ranks, .first = c->index, .end = c->index + 1, .rows = own, .columns = w->columns};
+  const treadle_exchange_part mine = treadle_exchange_slot(c->ranks, c->index, true, own, w->columns);
   int64_t count;
   treadle_status status;
   memcpy(treadle_exchange_room(c->exchange), w->back->buffers.parts,

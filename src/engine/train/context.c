@@ -225,11 +225,8 @@ static treadle_row_range rows_of(const treadle_back *back, treadle_row_range row
 }
 
 static treadle_status meet(const treadle_back *back, int64_t rows, int64_t columns, const char *what) {
-  const treadle_exchange_part part = {.of = back->context.ranks,
-                                      .first = back->context.index,
-                                      .end = back->context.index + 1,
-                                      .rows = rows,
-                                      .columns = columns};
+  const treadle_exchange_part part =
+      treadle_exchange_slot(back->context.ranks, back->context.index, true, rows, columns);
   return treadle_parallel_slots(back->pass->context.exchange, &part, what);
 }
 

@@ -39,11 +39,8 @@ static treadle_status copy_matrix(const copying *w, const treadle_weight *grad, 
   for (int64_t first = 0; first < grad->rows; first += most) {
     int64_t rows = grad->row_count - first < most ? grad->row_count - first : most;
     if (rows < 0) rows = 0;
-    const treadle_exchange_part part = {.of = stage->count,
-                                        .first = stage->index,
-                                        .end = stage->index + w->brings,
-                                        .rows = rows,
-                                        .columns = grad->columns};
+    const treadle_exchange_part part =
+        treadle_exchange_slot(stage->count, stage->index, w->brings, rows, grad->columns);
     if (w->brings) bring_rows(w, grad, first, rows, treadle_exchange_room(w->within));
     TRY(treadle_parallel_slots(w->within, &part, "gradients of experts"));
     if (!w->brings && w->source >= 0)

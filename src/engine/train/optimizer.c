@@ -102,11 +102,8 @@ static treadle_status bring_run(const treadle_train_optimizer *o, const run_of *
   treadle_status status = TREADLE_OK;
   for (int64_t at = 0; at < bytes; at += most) {
     int64_t some = bytes - at < most ? bytes - at : most;
-    const treadle_exchange_part part = {.of = 1,
-                                        .end = mine,
-                                        .rows = 1,
-                                        .columns =
-                                            (some + (int64_t)sizeof(float) - 1) / (int64_t)sizeof(float)};
+    const int64_t floats = (some + (int64_t)sizeof(float) - 1) / (int64_t)sizeof(float);
+    const treadle_exchange_part part = treadle_exchange_slot(1, 0, mine, 1, floats);
     if (mine) memcpy(treadle_exchange_room(replicas), run->weights + at, (size_t)some);
     TRY(treadle_parallel_slots(replicas, &part, "weights of the other replicas"));
     if (!mine) memcpy(run->weights + at, treadle_parallel_slot(replicas, 0, &others), (size_t)some);

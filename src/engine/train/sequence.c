@@ -30,11 +30,8 @@ treadle_status treadle_train_gather_rows(const treadle_back *back, const float *
   const treadle_board_set *stage = back->pass->ranks.stage;
   const treadle_row_range mine = treadle_train_own_rows(back, rows);
   const int64_t hidden = back->transformer->hidden;
-  const treadle_exchange_part part = {.of = stage->count,
-                                      .first = stage->index,
-                                      .end = stage->index + 1,
-                                      .rows = mine.end - mine.first,
-                                      .columns = hidden};
+  const treadle_exchange_part part =
+      treadle_exchange_slot(stage->count, stage->index, true, mine.end - mine.first, hidden);
   int64_t theirs;
   treadle_status status;
   memcpy(treadle_exchange_room(within), own, (size_t)((mine.end - mine.first) * hidden) * sizeof *own);

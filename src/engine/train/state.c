@@ -52,7 +52,7 @@ static treadle_status gather_state(const treadle_train_optimizer *o, const float
     bool speaks = replica == o->replica;
     for (int64_t at = share.first; at < share.end; at += most) {
       int64_t some = share.end - at < most ? share.end - at : most;
-      const treadle_exchange_part part = {.of = 1, .end = speaks, .rows = 1, .columns = some};
+      const treadle_exchange_part part = treadle_exchange_slot(1, 0, speaks, 1, some);
       if (speaks) memcpy(treadle_exchange_room(replicas), gradients + at, (size_t)some * sizeof *own);
       TRY(treadle_parallel_slots(replicas, &part, "the optimizer's state"));
       if (!speaks)
