@@ -391,9 +391,10 @@ treadle_status treadle_trainer_slice(treadle_trainer *trainer, const treadle_bat
                                      treadle_batch **mine_p);
 /* Computes gradients of a loss over the rows of all ranks. It overwrites earlier gradients. out, a batch with as many
  * rows as this rank's, or NULL, gets the columns log_probs and, if they are asked for, entropies (ragged fp32, like
- * ids; 0 where a token does not count), on one rank of each coordinate; of a model with a score head, values. In exact
- * mode log-probabilities have the bits of treadle_generator_score at that temperature. Refused: a loss that is not
- * finite. After a call that failed, treadle_trainer_step is refused until one succeeds. */
+ * ids; 0 where a token does not count), on one rank of each coordinate; of a model with a score head, values; of one
+ * with experts, what treadle_forward_options says of them. In exact mode log-probabilities have the bits of
+ * treadle_generator_score at that temperature. Refused: a loss that is not finite. After a call that failed,
+ * treadle_trainer_step is refused until one succeeds. */
 treadle_status treadle_trainer_gradients(treadle_trainer *trainer, const treadle_batch *batch,
                                          const treadle_forward_options *forward, const treadle_loss_options *loss,
                                          treadle_batch *out, treadle_loss *loss_p);
@@ -451,6 +452,10 @@ treadle_status treadle_trainer_digest(treadle_trainer *trainer, uint64_t *digest
 /* Writes the gradients as safetensors: fp32, under Hugging Face names, a tied tensor once. The file appears when it is
  * whole. */
 treadle_status treadle_trainer_save_gradients(treadle_trainer *trainer, const char *path);
+/* Writes the experts that tokens chose, a line of JSON for each row of all ranks: {"experts": [[[..], ..], ..]}, of
+ * each token but the last, of each layer that has experts. out: what a call with forward->experts gave this rank; NULL,
+ * or without the column: another rank of its coordinate has it. The file is written whole or not at all. */
+treadle_status treadle_trainer_save_experts(treadle_trainer *trainer, const treadle_batch *out, const char *path);
 
 /* The layout of the gradients, and their window of *bytes_p bytes. Else NULL and 0. */
 const treadle_layout *treadle_trainer_grad_layout(const treadle_trainer *trainer);

@@ -188,6 +188,12 @@ typedef struct treadle_forward_options {
    * distribution without them; NULL: none */
   const int32_t *never;
   size_t never_count;
+  /* Of models with experts. Where the batch has a column experts (bytes, as the generator records it; a row without
+   * bytes has no record), routers are compared with it: `out` gets experts_differing (int64, one a row: tokens that
+   * would have gone to other experts; rows with one prompt count its tokens once). With replay_experts each row must
+   * have a record, and tokens go to its experts, with weights of this pass. */
+  bool replay_experts;
+  bool experts; /* `out` also gets the column experts: those that tokens chose by themselves */
 } treadle_forward_options;
 
 /* Rows first up to end of a batch. Frozen. */
@@ -258,6 +264,8 @@ typedef struct treadle_loss {
   /* Of models with experts, where gradients were made: the losses of routers, which `loss` does not include; and of the
    * layer where they are farthest from it, how often the most and the least loaded expert was chosen, over the mean. */
   double aux_loss, expert_load_max, expert_load_min;
+  /* Where rows have records of experts: tokens with a record, and how many of these would have gone to others. */
+  int64_t experts_compared, experts_differing;
 } treadle_loss;
 
 typedef struct treadle_optimizer_step {

@@ -42,6 +42,8 @@ class Forward:
     temperature: float = 1.0  #: logits are divided by it
     entropies: bool = False  #: also of the tokens' distributions
     never: typing.Sequence[int] = ()  #: ids that are never drawn, ascending
+    replay_experts: bool = False  #: tokens go to the experts of the rows' column "experts"
+    experts: bool = False  #: also the experts that tokens chose by themselves
 
     def _struct(self, most_rows: int) -> typing.Any:
         given = self
@@ -164,6 +166,8 @@ class LossFigures(typing.NamedTuple):
     aux_loss: float  #: of models with experts: losses of routers, which loss does not include
     expert_load_max: float  #: choices of the most loaded expert over the mean, of the layer that is farthest from it
     expert_load_min: float  #: of the least loaded one
+    experts_compared: int  #: tokens with a record of experts
+    experts_differing: int  #: of these, tokens that would have gone to others
 
 
 class StepFigures(typing.NamedTuple):
@@ -192,6 +196,8 @@ class UpdateFigures(typing.NamedTuple):
     aux_loss: float
     expert_load_max: float
     expert_load_min: float
+    experts_compared: int
+    experts_differing: int
     grad_norm: float
     skipped: bool
     steps: int
@@ -508,6 +514,17 @@ class Trainer(_calls.Engine):
     def save_gradients(self, path: str | os.PathLike[str]) -> None:
         """Writes the gradients as a safetensors file: fp32, under Hugging Face's names."""
         self._call("save_gradients", "treadle_trainer_save_gradients", _library.given("path", path))
+
+    @_calls.collective
+    def save_experts(self, out: Batch, path: str | os.PathLike[str]) -> None:
+        """Writes the experts that tokens chose, which a call with Forward(experts=True) has given, as a line of JSON
+        for each row of all ranks."""
+        self._call(
+            "save_experts",
+            "treadle_trainer_save_experts",
+            used("save_experts", out),
+            _library.given("path", path),
+        )
 
     @property
     def nbytes(self) -> int:

@@ -163,6 +163,7 @@ typedef struct treadle_grad_arguments {
   int64_t lora_rank;
   const char *lora_alpha, *aux_loss_coeff, *z_loss_coeff; /* numbers */
   const char *lora_modules, *lora_adapter;
+  const char *experts, *write_experts; /* files */
   int64_t loss;       /* 1: grpo */
   const char *config; /* of --loss grpo */
   int64_t mini_batch; /* of --loss grpo */

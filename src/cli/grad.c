@@ -1,5 +1,6 @@
 /* treadle grad: loss and gradients of a few rows. */
 #include "cli/cli.h"
+#include "cli/experts_file.h"
 #include "cli/json_lines.h"
 #include "cli/json_out.h"
 #include "cli/open_text.h"
@@ -91,7 +92,9 @@ static treadle_status prepare(grad_job *job, const treadle_arguments *a) {
   spec.chat = job->chat;
   spec.layout = job->layout;
   TRY(treadle_train_rows_read(&spec, job->lines.text, job->lines.bytes, &job->rows));
+  if (a->grad.experts) TRY(treadle_experts_read(a->grad.experts, job->rows));
   if (a->files.out && job->session.rank == 0) TRY(treadle_output_ask(a->files.out));
+  if (a->grad.write_experts && job->session.rank == 0) TRY(treadle_output_ask(a->grad.write_experts));
 out:
   return status;
 }
@@ -158,10 +161,13 @@ static treadle_status run(grad_job *job, const treadle_arguments *a) {
                                      .recompute = a->grad.recompute == 1,
                                      .sequence_parallel = a->grad.sequence_parallel,
                                      .ulysses_ranks = (int32_t)a->grad.ulysses};
-  const treadle_forward_options forward = {
-      .struct_size = sizeof forward, .micro_batch_size = a->grad.micro_batch ? a->grad.micro_batch : 1};
+  const treadle_forward_options forward = {.struct_size = sizeof forward,
+                                           .micro_batch_size =
+                                               a->grad.micro_batch ? a->grad.micro_batch : 1,
+                                           .replay_experts = a->grad.experts != NULL,
+                                           .experts = a->grad.write_experts != NULL};
   const treadle_loss_options nll = {.struct_size = sizeof nll, .name = "nll"};
-  treadle_batch *mine = NULL;
+  treadle_batch *mine = NULL, *found = NULL;
   treadle_session *session = &job->session;
   treadle_status status;
   TRY(treadle_session_start(session, "grad", 600));
@@ -175,15 +181,20 @@ static treadle_status run(grad_job *job, const treadle_arguments *a) {
   TRY(treadle_session_agree(session, treadle_trainer_load(job->trainer)));
   TRY(treadle_session_agree(session,
                             treadle_trainer_slice(job->trainer, job->rows, &forward, NULL, &mine)));
+  TRY(treadle_session_agree(session, treadle_batch_create(treadle_batch_rows(mine), &found)));
   double begin = treadle_clock_seconds();
   TRY(treadle_session_agree(
-      session, treadle_trainer_gradients(job->trainer, mine, &forward, &nll, NULL, &job->loss)));
+      session, treadle_trainer_gradients(job->trainer, mine, &forward, &nll, found, &job->loss)));
   job->seconds = treadle_clock_seconds() - begin;
   TRY(treadle_session_agree(session, treadle_trainer_norm(job->trainer, &job->norm)));
   TRY(treadle_session_agree(session, treadle_trainer_digest(job->trainer, &job->digest)));
   if (a->files.out)
     TRY(treadle_session_agree(session, treadle_trainer_save_gradients(job->trainer, a->files.out)));
+  if (a->grad.write_experts)
+    TRY(treadle_session_agree(session,
+                              treadle_trainer_save_experts(job->trainer, found, a->grad.write_experts)));
 out:
+  treadle_batch_destroy(found);
   treadle_batch_destroy(mine);
   return status;
 }
@@ -195,6 +206,9 @@ static void print(const grad_job *job, const treadle_arguments *a) {
   if (!a->json) {
     printf("loss %.9g of %lld tokens, norm of the gradients %.9g, digest %s, %.2f s\n", loss,
            (long long)job->loss.tokens, job->norm, digest, job->seconds);
+    if (job->loss.experts_compared)
+      printf("%lld of %lld tokens would have gone to other experts\n",
+             (long long)job->loss.experts_differing, (long long)job->loss.experts_compared);
     return;
   }
   treadle_json_out out = {.file = stdout};
@@ -202,6 +216,8 @@ static void print(const grad_job *job, const treadle_arguments *a) {
   treadle_json_out_exact(&out, "loss", loss);
   treadle_json_out_int(&out, "tokens", job->loss.tokens);
   treadle_json_out_exact(&out, "aux_loss", job->loss.aux_loss);
+  treadle_json_out_int(&out, "experts_compared", job->loss.experts_compared);
+  treadle_json_out_int(&out, "experts_differing", job->loss.experts_differing);
   treadle_json_out_text(&out, "weights_source", treadle_weights_name(treadle_model_weights(job->model)));
   treadle_json_out_exact(&out, "grad_norm", job->norm);
   treadle_json_out_text(&out, "digest", digest);

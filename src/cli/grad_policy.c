@@ -21,11 +21,30 @@ typedef struct policy_job {
   uint64_t digest;
 } policy_job;
 
+/* Options of the rows of --loss nll would do nothing here. */
+static treadle_status refuse_others(const treadle_grad_arguments *g) {
+  const struct {
+    const char *option;
+    bool given;
+  } others[] = {{"lora-rank", g->lora_rank > 0},
+                {"lora-alpha", g->lora_alpha != NULL},
+                {"target-modules", g->lora_modules != NULL},
+                {"lora", g->lora_adapter != NULL},
+                {"aux-loss-coeff", g->aux_loss_coeff != NULL},
+                {"z-loss-coeff", g->z_loss_coeff != NULL},
+                {"experts", g->experts != NULL},
+                {"write-experts", g->write_experts != NULL}};
+  for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+    if (others[i].given) REFUSE("--%s goes with --loss nll, and this is --loss grpo", others[i].option);
+  return TREADLE_OK;
+}
+
 static treadle_status prepare(policy_job *job, const treadle_arguments *a) {
   const char *layout = a->layouts.engine ? a->layouts.engine : "hf";
   char text[1024];
   treadle_status status;
   if (!a->grad.config) REFUSE("--loss grpo needs --config CONFIG.yaml");
+  TRY(refuse_others(&a->grad));
   TRY(treadle_rl_config_read(a->grad.config, NULL, 0, &job->config));
   TRY(treadle_open_model(&a->model, a->words[0], job->session.rank == 0, &job->model));
   TRY(treadle_need_weights(job->model, a->words[0], job->session.rank == 0));

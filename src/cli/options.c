@@ -140,6 +140,8 @@ static const option_row rows[] = {
   {"ulysses", "N", "N data parallel ranks take the same rows and divide their tokens (Ulysses); a layout with cp= does so by itself (default: 1)", COUNT, AT(grad.ulysses), TREADLE_IN_GRAD, 0, 1, {0}, NULL, 1024},
   {"aux-loss-coeff", "C", "of models with experts: add the loss that keeps experts evenly loaded, times C, to the gradients (default: 0)", TEXT, AT(grad.aux_loss_coeff), TREADLE_IN_GRAD, 0, 0, {0}, NULL, 0},
   {"z-loss-coeff", "C", "of models with experts: add the z loss of routers, times C, to the gradients (default: 0)", TEXT, AT(grad.z_loss_coeff), TREADLE_IN_GRAD, 0, 0, {0}, NULL, 0},
+  {"experts", "F.jsonl", "of models with experts: send tokens to the experts of this file, a line for each row, as score --experts and --write-experts write them", TEXT, AT(grad.experts), TREADLE_IN_GRAD, 0, 0, {0}, NULL, 0},
+  {"write-experts", "F.jsonl", "of models with experts: write those that each token chose by itself to this file, a line for each row", TEXT, AT(grad.write_experts), TREADLE_IN_GRAD, 0, 0, {0}, NULL, 0},
   {"lora-rank", "R", "train adapters of this rank in place of the weights, and print and write their gradients (default: 0, the weights train)", COUNT, AT(grad.lora_rank), TREADLE_IN_GRAD, 0, 0, {0}, NULL, 1024},
   {"lora-alpha", "A", "with --lora-rank: the product of the adapters is multiplied by A / R (default: 16)", TEXT, AT(grad.lora_alpha), TREADLE_IN_GRAD, 0, 0, {0}, NULL, 0},
   {"target-modules", "LIST", "with --lora-rank: the names of the matrices that have adapters, separated by commas (default: all of layers, but routers and single experts)", TEXT, AT(grad.lora_modules), TREADLE_IN_GRAD, 0, 0, {0}, NULL, 0},

@@ -1215,6 +1215,9 @@ static void training(objects *o) {
   REFUSED(treadle_trainer_save_gradients(NULL, "/nothing"));
   REFUSED(treadle_trainer_save_gradients(trainer, NULL));
   GIVES(TREADLE_SYSTEM, treadle_trainer_save_gradients(trainer, "/nothing/nothing"));
+  REFUSED(treadle_trainer_save_experts(NULL, NULL, "/nothing"));
+  REFUSED(treadle_trainer_save_experts(trainer, NULL, NULL));
+  GIVES(TREADLE_SYSTEM, treadle_trainer_save_experts(trainer, NULL, "/nothing/nothing"));
   GIVES(NULL, treadle_trainer_grad_layout(NULL));
   GIVES(NULL, treadle_trainer_grad_window(NULL, &count));
   assert_int_equal(count, 0);

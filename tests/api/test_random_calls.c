@@ -971,7 +971,9 @@ static treadle_forward_options forward_options(caller *c) {
                                    .temperature = often(c) ? 1 : -2.5,
                                    .entropies = below(c, 2),
                                    .never = OR_NULL(c, never),
-                                   .never_count = often(c) ? 0 : below(c, 4)};
+                                   .never_count = often(c) ? 0 : below(c, 4),
+                                   .replay_experts = !often(c),
+                                   .experts = !often(c)};
 }
 
 static treadle_status slope(void *context, const treadle_loss_row *row) {
@@ -1063,6 +1065,7 @@ static void call_training(caller *c) {
   SAID(treadle_trainer_norm(trainer, OR_NULL(c, &norm)));
   SAID(treadle_trainer_digest(trainer, OR_NULL(c, &digest)));
   SAID(treadle_trainer_save_gradients(trainer, often(c) ? "/nowhere/at/all" : NULL));
+  SAID(treadle_trainer_save_experts(trainer, NULL, often(c) ? "/nowhere/at/all" : NULL));
   CALL(treadle_trainer_grad_layout(trainer));
   CALL(treadle_trainer_grad_window(trainer, OR_NULL(c, &bytes)));
   CALL(treadle_trainer_bytes(trainer));

@@ -50,6 +50,29 @@ moe=$TREADLE_SOURCE/tests/golden/models/qwen2moe
 for key in loss aux_loss grad_norm digest; do
   [ "$(value even $key)" = "$(value grid $key)" ] || fail "$key differs in a grid of experts: $(value even $key), $(value grid $key)"
 done
+# The experts of tokens: those that the generator's layers choose; bf16 goes by them.
+choices=$folder/choices.jsonl
+"$TREADLE" grad "$moe" --file "$rows" --dtype fp32 --write-experts "$choices" --json >"$folder/own" 2>/dev/null
+[ "$(value own digest)" = "$(value plain digest)" ] || fail "to write experts changes gradients"
+sed 's/"ids":/"token_ids":/; s/, "mask": \[[^]]*\]//' "$rows" >"$folder/texts.jsonl"
+"$TREADLE" score --model "$moe" --layout vllm:tp=1,dtype=fp32 --file "$folder/texts.jsonl" --experts --out "$folder/scored.jsonl" >/dev/null 2>&1
+grep -o '"experts": \[\[.*\]\]\]' "$folder/scored.jsonl" | cmp - <(grep -o '"experts": \[\[.*\]\]\]' "$choices") || fail "score chooses other experts"
+"$TREADLE" grad "$moe" --file "$rows" --dtype fp32 --experts "$folder/scored.jsonl" --json >"$folder/replayed" 2>/dev/null
+[ "$(value replayed digest)" = "$(value plain digest)" ] || fail "the same experts give other gradients"
+[ "$(value replayed experts_differing)" = 0 ] && [ "$(value replayed experts_compared)" -gt 100 ] || fail "its own experts differ"
+for file in "$choices" "$folder/scored.jsonl"; do
+  "$MPIEXEC" -n 4 "$TREADLE" grad "$moe" --file "$rows" --layout megatron:tp=2,pp=2,ep=2,etp=1 --dtype bf16 --experts "$file" --json >"$folder/bf16" 2>/dev/null
+  "$TREADLE" grad "$moe" --file "$rows" --dtype bf16 --experts "$file" --json >"$folder/one" 2>/dev/null
+  for key in loss digest experts_compared experts_differing; do
+    [ "$(value one $key)" = "$(value bf16 $key)" ] || fail "$key of replayed experts differs in a grid"
+  done
+done
+refused 'experts of .* rows, and there are' "$moe" --file "$rows" --experts <(head -n 2 "$choices")
+refused 'line 1: it has no list "experts"' "$moe" --file "$rows" --experts "$rows"
+refused 'the model has no experts to replay' "$model" --file "$rows" --experts "$choices"
+refused 'row 0: .* bytes of experts, and .* tokens' "$moe" --file "$rows" --experts <(sed '1s/^{"experts": \[/&[[0, 1], [0, 1], [0, 1], [0, 1]], /' "$choices")
+refused 'row 0: the experts of token 0 do not ascend' "$moe" --file "$rows" --experts <(sed '1s/[0-9]*, [0-9]*/5, 5/' "$choices")
+refused 'goes with --loss nll' "$moe" --file "$rows" --loss grpo --config none.yaml --experts "$choices"
 refused 'aux-loss-coeff -1: a number from 0 on' "$moe" --file "$rows" --aux-loss-coeff -1
 refused 'the model has no experts' "$model" --file "$rows" --z-loss-coeff 0.1
 refused '1 rank is not divisible by etp .* ep .* pp' "$moe" --file "$rows" --layout megatron:ep=3

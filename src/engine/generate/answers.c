@@ -3,6 +3,7 @@
 
 #include "base/hash.h"
 #include "io/json.h"
+#include "pass/record_text.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -84,15 +85,8 @@ static void add_finish(treadle_builder *builder, const treadle_sample *sample) {
 
 void treadle_answer_add_experts(treadle_builder *builder, const unsigned char *experts, size_t bytes,
                                 size_t layers, size_t top) {
-  const size_t each = layers * top;
-  treadle_builder_add(builder, ", \"experts\": [");
-  for (size_t i = 0; i < bytes / 2; i++) {
-    if (i) treadle_builder_add(builder, ", ");
-    treadle_builder_add(builder, "%s%s%d%s%s", i % each == 0 ? "[" : "", i % top == 0 ? "[" : "",
-                        experts[2 * i] + 256 * experts[2 * i + 1], i % top == top - 1 ? "]" : "",
-                        i % each == each - 1 ? "]" : "");
-  }
-  treadle_builder_add(builder, "]");
+  treadle_builder_add(builder, ", \"experts\": ");
+  treadle_record_add_text(builder, experts, bytes, layers, top);
 }
 
 void treadle_answer_add(treadle_builder *builder, const treadle_request_id *id,

@@ -119,23 +119,11 @@ static bool all_finite(const float *values, int count) {
   return finite;
 }
 
-void treadle_router_run(const treadle_router *router, const treadle_row_ops *ops, const float *logits,
-                        float *scores, treadle_routed *routed) {
-  int chosen[TREADLE_ROUTER_MAX_CHOSEN], groups[TREADLE_ROUTER_MAX_CHOSEN];
-  int count = router->experts, each = router->experts;
-  float *values = scores + router->experts;
-  groups[0] = 0;
-  score(router, ops, logits, scores, values);
-  bool finite = all_finite(logits, router->experts) && all_finite(values, router->experts);
-  if (router->type != TREADLE_ROUTER_SOFTMAX) {
-    each = router->experts / router->groups;
-    count = keep_groups(router, values, values + router->experts, groups);
-  }
-  choose(values, count, router->top_k, chosen);
+/* The weights of chosen experts, from all scores. */
+static void weigh(const treadle_router *router, const float *scores, bool finite, treadle_routed *routed) {
   float sum = 0.0f;
   for (int i = 0; i < router->top_k; i++) {
-    int expert = groups[chosen[i] / each] * each + chosen[i] % each;
-    routed[i] = (treadle_routed){.expert = expert, .weight = scores[expert]};
+    routed[i].weight = scores[routed[i].expert];
     sum = sum + routed[i].weight;
   }
   if (router->type == TREADLE_ROUTER_NOAUX_TC) sum = sum + 1e-20f;
@@ -143,4 +131,35 @@ void treadle_router_run(const treadle_router *router, const treadle_row_ops *ops
     if (router->renormalised) routed[i].weight = routed[i].weight / sum;
     routed[i].weight = finite ? routed[i].weight * router->scale : NAN;
   }
+}
+
+/* As score, and whether all numbers are finite. */
+static bool score_finite(const treadle_router *router, const treadle_row_ops *ops, const float *logits,
+                         float *scores) {
+  float *values = scores + router->experts;
+  score(router, ops, logits, scores, values);
+  return all_finite(logits, router->experts) && all_finite(values, router->experts);
+}
+
+void treadle_router_weigh(const treadle_router *router, const treadle_row_ops *ops, const float *logits,
+                          float *scores, treadle_routed *routed) {
+  const bool finite = score_finite(router, ops, logits, scores);
+  weigh(router, scores, finite, routed);
+}
+
+void treadle_router_run(const treadle_router *router, const treadle_row_ops *ops, const float *logits,
+                        float *scores, treadle_routed *routed) {
+  int chosen[TREADLE_ROUTER_MAX_CHOSEN], groups[TREADLE_ROUTER_MAX_CHOSEN];
+  int count = router->experts, each = router->experts;
+  float *values = scores + router->experts;
+  groups[0] = 0;
+  const bool finite = score_finite(router, ops, logits, scores);
+  if (router->type != TREADLE_ROUTER_SOFTMAX) {
+    each = router->experts / router->groups;
+    count = keep_groups(router, values, values + router->experts, groups);
+  }
+  choose(values, count, router->top_k, chosen);
+  for (int i = 0; i < router->top_k; i++)
+    routed[i].expert = groups[chosen[i] / each] * each + chosen[i] % each;
+  weigh(router, scores, finite, routed);
 }

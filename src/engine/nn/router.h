@@ -49,5 +49,8 @@ void treadle_router_score(const treadle_router *router, const treadle_row_ops *o
 /* The experts of one token, ascending by number: routed[top_k]. scores: room for 3 * experts values. */
 void treadle_router_run(const treadle_router *router, const treadle_row_ops *ops, const float *logits,
                         float *scores, treadle_routed *routed);
+/* The weights of experts that are chosen already, ascending: those that run would give them. */
+void treadle_router_weigh(const treadle_router *router, const treadle_row_ops *ops, const float *logits,
+                          float *scores, treadle_routed *routed);
 
 #endif

@@ -96,7 +96,7 @@ treadle_status treadle_pass_layer(treadle_pass *p, int32_t number, const treadle
     TRY(treadle_pass_attention(p, number, step));
   treadle_pass_norm(p, &layer->weight[TREADLE_ROLE_MLP_NORM], NULL, step->rows);
   if (p->transformer->layer[number].sparse)
-    TRY(treadle_pass_experts(p, number, step->rows));
+    TRY(treadle_pass_experts(p, number, step));
   else
     TRY(treadle_pass_mlp(p, number, step->rows));
   treadle_pass_record(p, number, step);

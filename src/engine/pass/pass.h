@@ -44,13 +44,26 @@ typedef struct treadle_pass_span {
   int64_t tail_row, tail_count;
 } treadle_pass_span;
 
+/* Of a row, as bits. */
+enum { TREADLE_PASS_COMPARED = 1, TREADLE_PASS_DIFFERS = 2 };
+
+/* Experts that are known before rows are routed, and what becomes of the rows' own choices. A record is as treadle_pass_read_record gives it. */
+typedef struct treadle_pass_given {
+  const unsigned char *const *records; /* [rows] a record of each row; NULL: it has none */
+  bool replays; /* rows with records go to these experts; else to those of their own choice */
+  unsigned char *
+      found; /* [rows] gets TREADLE_PASS_DIFFERS where the own choice of a row with a record is another one */
+  unsigned char *chosen; /* [rows] records of the own choices, of this rank's layers; NULL: nobody asks */
+} treadle_pass_given;
+
 typedef struct treadle_pass_step {
   const int32_t *tokens; /* [rows] */
   int64_t rows;
   const treadle_pass_span
       *stretches; /* together all rows, in order; of context parallel ranks, those of all ranks */
   int32_t stretch_count;
-  int64_t before; /* rows on the context parallel ranks before this one */
+  int64_t before;                    /* rows on the context parallel ranks before this one */
+  const treadle_pass_given *experts; /* NULL: rows choose, and nobody asks */
 } treadle_pass_step;
 
 /* Refuses layouts that the engine does not compute in, by name; `divides_rows`: context parallel ones are taken. */

@@ -14,12 +14,31 @@ typedef struct routing {
   treadle_pass *pass;
   int32_t layer;
   int64_t first, rows; /* all rows of the step, or, where they are added up, those from `first` on */
+  const treadle_pass_given *given;
+  int64_t record, at; /* bytes of a record, and where this layer's begin */
 } routing;
 
 treadle_router treadle_pass_router(const treadle_pass *p, int32_t layer) {
   treadle_router router = p->router;
   router.bias = p->router_bias ? p->router_bias + layer * p->transformer->routing.experts : NULL;
   return router;
+}
+
+/* From the own choice of a row, which is told, to the one that it goes by. */
+static void replay(const routing *w, const treadle_router *router, int64_t row, const float *logits,
+                   float *scores, treadle_routed *routed) {
+  const treadle_pass_given *g = w->given;
+  const int top = router->top_k;
+  const unsigned char *record = g->records ? g->records[row] : NULL;
+  bool same = true;
+  if (g->chosen) treadle_pass_write_choice(routed, top, g->chosen + row * w->record + w->at);
+  for (int k = 0; record && k < top; k++)
+    same = same && routed[k].expert == treadle_pass_recorded(record + w->at, k);
+  if (same) return;
+  g->found[row] |= TREADLE_PASS_DIFFERS;
+  if (!g->replays) return;
+  for (int k = 0; k < top; k++) routed[k].expert = treadle_pass_recorded(record + w->at, k);
+  treadle_router_weigh(router, w->pass->row_ops, logits, scores, routed);
 }
 
 static void route_rows(void *context, int32_t index, int32_t count) {
@@ -29,9 +48,12 @@ static void route_rows(void *context, int32_t index, int32_t count) {
   const treadle_router router = treadle_pass_router(p, w->layer);
   float *scores = p->buffers.scores + index * 3 * r->experts;
   int64_t end = w->rows * (index + 1) / count;
-  for (int64_t row = w->rows * index / count; row < end; row++)
-    treadle_router_run(&router, p->row_ops, p->buffers.wide + row * p->buffers.wide_columns, scores,
-                       p->buffers.routed + row * r->top);
+  for (int64_t row = w->rows * index / count; row < end; row++) {
+    const float *logits = p->buffers.wide + row * p->buffers.wide_columns;
+    treadle_routed *routed = p->buffers.routed + row * r->top;
+    treadle_router_run(&router, p->row_ops, logits, scores, routed);
+    if (w->given) replay(w, &router, row, logits, scores, routed);
+  }
 }
 
 /* The slots of each expert, ascending. */
@@ -51,11 +73,16 @@ void treadle_pass_list_places(treadle_pass *p, const treadle_routed *routed, int
   begin[0] = 0;
 }
 
-treadle_status treadle_pass_route(treadle_pass *p, int32_t layer, int64_t rows) {
+treadle_status treadle_pass_route(treadle_pass *p, int32_t layer, const treadle_pass_step *step) {
   treadle_pass_buffers *b = &p->buffers;
-  routing w = {.pass = p, .layer = layer, .rows = rows};
+  routing w = {.pass = p,
+               .layer = layer,
+               .rows = step->rows,
+               .given = step->experts,
+               .record = treadle_transformer_record_bytes(p->transformer),
+               .at = treadle_transformer_record_at(p->transformer, layer)};
   treadle_product product = {.x = b->normed,
-                             .rows = rows,
+                             .rows = step->rows,
                              .stride = p->transformer->hidden,
                              .leaves = 1,
                              .terms = {{&p->layers[layer].weight[TREADLE_ROLE_ROUTER], 0}},
@@ -255,11 +282,11 @@ out:
   return status;
 }
 
-treadle_status treadle_pass_experts(treadle_pass *pass, int32_t layer, int64_t rows) {
+treadle_status treadle_pass_experts(treadle_pass *pass, int32_t layer, const treadle_pass_step *step) {
   treadle_status status;
-  TRY(treadle_pass_route(pass, layer, rows));
-  TRY(run_shared(pass, layer, rows));
-  TRY(treadle_pass_run_experts(pass, layer, rows));
+  TRY(treadle_pass_route(pass, layer, step));
+  TRY(run_shared(pass, layer, step->rows));
+  TRY(treadle_pass_run_experts(pass, layer, step->rows));
 out:
   return status;
 }

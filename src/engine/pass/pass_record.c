@@ -7,19 +7,8 @@
 
 #include <string.h>
 
-/* Layers with experts before this one. */
-static int64_t sparse_before(const treadle_pass *p, int32_t layer) {
-  int64_t count = 0;
-  for (int32_t l = 0; l < layer; l++) count += p->transformer->layer[l].sparse;
-  return count;
-}
-
-/* Bytes of a token and layer. */
-static int64_t layer_bytes(const treadle_pass *p) { return 2 * p->transformer->routing.top; }
-
 int64_t treadle_pass_record_bytes(const treadle_pass *pass) {
-  if (!pass->options.records) return 0;
-  return sparse_before(pass, (int32_t)pass->transformer->layers) * layer_bytes(pass);
+  return pass->options.records ? treadle_transformer_record_bytes(pass->transformer) : 0;
 }
 
 int64_t treadle_pass_record_room(const treadle_pass *pass) {
@@ -38,19 +27,24 @@ void treadle_pass_read_record(const treadle_pass *pass, const int32_t *table, in
   for (int64_t t = 0; t < count; t++) memcpy(to + (size_t)t * each, token_at(pass, table, t), each);
 }
 
+void treadle_pass_write_choice(const treadle_routed *routed, int64_t top, unsigned char *to) {
+  for (int64_t k = 0; k < top; k++) {
+    to[2 * k] = (unsigned char)(routed[k].expert & 255);
+    to[2 * k + 1] = (unsigned char)(routed[k].expert >> 8);
+  }
+}
+
 void treadle_pass_record(treadle_pass *p, int32_t layer, const treadle_pass_step *step) {
   const treadle_routed *routed = p->buffers.routed;
   const int64_t top = p->transformer->routing.top;
   if (!p->options.records || !p->transformer->layer[layer].sparse) return;
-  const int64_t at = sparse_before(p, layer) * layer_bytes(p);
+  const int64_t at = treadle_transformer_record_at(p->transformer, layer);
   for (int32_t s = 0; s < step->stretch_count; s++) {
     const treadle_pass_span *of = &step->stretches[s];
     for (int64_t r = 0; r < of->rows; r++) {
       unsigned char *to = token_at(p, of->table, of->position + r) + at;
-      for (int64_t k = 0; k < top; k++, routed++) {
-        *to++ = (unsigned char)(routed->expert & 255);
-        *to++ = (unsigned char)(routed->expert >> 8);
-      }
+      treadle_pass_write_choice(routed, top, to);
+      routed += top;
     }
   }
 }
@@ -64,8 +58,8 @@ typedef struct stretch {
 
 static stretch stretch_of(const treadle_pass *p, int32_t chunk) {
   const treadle_chunk_span *layers = &p->replica->chunks[chunk];
-  const int64_t at = sparse_before(p, layers->first_layer) * layer_bytes(p),
-                bytes = sparse_before(p, layers->end_layer) * layer_bytes(p) - at;
+  const int64_t at = treadle_transformer_record_at(p->transformer, layers->first_layer),
+                bytes = treadle_transformer_record_at(p->transformer, layers->end_layer) - at;
   return (stretch){.at = at, .bytes = bytes, .columns = (bytes + 3) / 4};
 }
 

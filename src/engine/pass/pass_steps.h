@@ -387,7 +387,7 @@ treadle_status treadle_pass_add_heads(treadle_pass *pass, int32_t layer, int64_t
 
 /* ---- pass_experts.c ---- */
 
-treadle_status treadle_pass_experts(treadle_pass *pass, int32_t layer, int64_t rows);
+treadle_status treadle_pass_experts(treadle_pass *pass, int32_t layer, const treadle_pass_step *step);
 /* Its end, of rows from `first` on: what their experts and the shared one have made, into the residual stream. */
 void treadle_pass_add_slots(treadle_pass *pass, int32_t layer, int64_t first, int64_t rows);
 
@@ -404,6 +404,11 @@ const float *treadle_pass_group_slot(const treadle_pass *pass, int32_t expert, i
 
 /* ---- pass_record.c ---- */
 
+/* A token's experts of a layer [top], as they are recorded; and one of them. */
+static inline int32_t treadle_pass_recorded(const unsigned char *record, int64_t k) {
+  return record[2 * k] + 256 * record[2 * k + 1];
+}
+void treadle_pass_write_choice(const treadle_routed *routed, int64_t top, unsigned char *to);
 /* Notes the experts of a layer, of a step's rows, which are routed. */
 void treadle_pass_record(treadle_pass *pass, int32_t layer, const treadle_pass_step *step);
 /* Then, of all layers: the ranks of each stage bring theirs to those of the others. */
@@ -415,7 +420,7 @@ int64_t treadle_pass_record_room(const treadle_pass *pass);
 
 /* Its parts. How a layer routes; buffers.routed and, in buffers.wide, the router's logits, from buffers.normed. */
 treadle_router treadle_pass_router(const treadle_pass *pass, int32_t layer);
-treadle_status treadle_pass_route(treadle_pass *pass, int32_t layer, int64_t rows);
+treadle_status treadle_pass_route(treadle_pass *pass, int32_t layer, const treadle_pass_step *step);
 /* buffers.shared_scale: the logits of the shared expert's gate, where it has one; then, from this rank's sums in buffers.sum, buffers.shared. */
 treadle_status treadle_pass_scale_shared(treadle_pass *pass, int32_t layer, int64_t rows);
 treadle_status treadle_pass_sum_shared(treadle_pass *pass, int32_t layer, int64_t rows);

@@ -57,6 +57,17 @@ void treadle_transformer_destroy(treadle_transformer *transformer);
  * the path of b's model. */
 treadle_status treadle_transformer_compare(const treadle_transformer *a, const treadle_transformer *b);
 
+/* How the experts that a token chose are recorded: of each layer that has experts, in order, `top` little-endian uint16, ascending. Where
+ * those of a layer begin, and at the end (`layers`) the bytes of a token. */
+static inline int64_t treadle_transformer_record_at(const treadle_transformer *transformer, int64_t layer) {
+  int64_t sparse = 0;
+  for (int64_t l = 0; l < layer; l++) sparse += transformer->layer[l].sparse;
+  return sparse * 2 * transformer->routing.top;
+}
+static inline int64_t treadle_transformer_record_bytes(const treadle_transformer *transformer) {
+  return treadle_transformer_record_at(transformer, transformer->layers);
+}
+
 /* Has the layer a shared expert? */
 static inline bool treadle_transformer_shares(const treadle_transformer *transformer, int64_t layer) {
   return transformer->layer[layer].tensor[TREADLE_ROLE_SHARED_DOWN] >= 0;

@@ -97,6 +97,7 @@ static treadle_status take_memory(treadle_train_work *w) {
 
 /* Columns of `out`: what the head finds, and entropies. */
 static const char *const made[] = {"log_probs", "values", "score", "entropies"};
+static const char *const of_experts[] = {"experts", "experts_differing"};
 enum { ENTROPIES = 3 };
 
 /* A score head has no distribution: how one would be drawn from means nothing. */
@@ -105,6 +106,7 @@ static treadle_status forget_draws(treadle_forward_options *f) {
   f->temperature = 1;
   f->never = NULL;
   f->never_count = 0;
+  f->replay_experts = f->experts = false;
   return TREADLE_OK;
 }
 
@@ -114,6 +116,8 @@ static treadle_status check_out(const treadle_train_work *w, const treadle_batch
   for (size_t i = 0; i < sizeof made / sizeof *made; i++)
     if ((i == w->find || (i == ENTROPIES && w->forward.entropies)) && treadle_batch_has(out, made[i]))
       REFUSE("out has a column '%s' already", made[i]);
+  for (size_t i = 0; w->find == TREADLE_FIND_LOGPROBS && i < sizeof of_experts / sizeof *of_experts; i++)
+    if (treadle_batch_has(out, of_experts[i])) REFUSE("out has a column '%s' already", of_experts[i]);
   if (treadle_batch_rows(out) != treadle_batch_rows(batch))
     REFUSE("out has %lld rows, the batch %lld", (long long)treadle_batch_rows(out),
            (long long)treadle_batch_rows(batch));
@@ -137,6 +141,7 @@ static treadle_status prepare(treadle_train_work *w, const treadle_batch *batch,
   if (w->loss == TREADLE_LOSS_NLL && w->values.kept)
     REFUSE("loss 'nll' is of logits as they are, and the batch has columns kept_counts and kept");
   TRY(treadle_train_check_rows(w));
+  TRY(treadle_train_take_choices(w, batch));
   TRY(take_memory(w));
 out:
   return status;
@@ -150,16 +155,18 @@ static treadle_status give(const treadle_train_work *w, const treadle_batch *bat
   if (w->find == TREADLE_FIND_SCORES) return treadle_train_give_scores(w, out);
   TRY(treadle_train_give(w, made[w->find], w->logprobs, batch, out));
   if (w->entropies) TRY(treadle_train_give(w, made[ENTROPIES], w->entropies, batch, out));
+  TRY(treadle_train_give_choices(w, out));
 out:
   return status;
 }
 
-/* Rows through the layers, once all ranks are ready to. */
-static treadle_status run(treadle_train_work *w) {
+/* Rows through the layers, once all ranks are ready to. *loss_p: figures of experts. */
+static treadle_status run(treadle_train_work *w, treadle_loss *loss_p) {
   treadle_status status;
   TRY(treadle_train_count(w));
   if (w->loss == TREADLE_LOSS_NLL && !w->tokens) REFUSE("no token of all rows counts");
   TRY(treadle_train_agree(&w->t->ranks, treadle_train_run_step(w)));
+  TRY(treadle_train_join_choices(w, loss_p));
 out:
   return status;
 }
@@ -173,7 +180,7 @@ static treadle_status find_loss(treadle_trainer *t, const treadle_batch *batch,
   treadle_status status;
   if (backward) t->half_made = true;
   TRY(treadle_train_agree_on_work(&w, name, prepare(&w, batch, forward, loss, out)));
-  TRY(run(&w));
+  TRY(run(&w, &found));
   TRY(treadle_train_sum_loss(&w, &found));
   if (backward) TRY(treadle_train_join_routers(&t->routers, &found));
   TRY(treadle_train_agree(&t->ranks, give(&w, batch, out)));
@@ -208,11 +215,12 @@ treadle_status treadle_trainer_loss(treadle_trainer *trainer, const treadle_batc
 /* With weights of the trainer's own, or others in their place. */
 static treadle_status run_with(treadle_train_work *w, const void *weights) {
   treadle_trainer *t = w->t;
+  treadle_loss figures;
   treadle_status status, bound;
-  if (!weights) return run(w);
+  if (!weights) return run(w, &figures);
   treadle_train_leave_adapters(t->adapters, true);
   TRY(treadle_train_agree(&t->ranks, treadle_train_bind_weights(t, weights)));
-  status = run(w);
+  status = run(w, &figures);
 out:
   treadle_train_leave_adapters(t->adapters, false);
   bound = treadle_train_bind(t); /* back, whatever has come of it */

@@ -6,6 +6,7 @@
  *   gradients_rows.c    what rows may be, and how they are divided: micro batches, and each replica's share of these
  *   gradients_fill.c    a micro batch, put together
  *   gradients_loss.c    what a loss says of the tokens of a micro batch, and its sums over all ranks
+ *   choices.c           experts of tokens that others have recorded, beside the trainer's own
  *   gradients_items.c   micro batches forward and backward through the layers of this rank, in the order of the pipeline */
 #ifndef TREADLE_TRAIN_GRADIENTS_H
 #define TREADLE_TRAIN_GRADIENTS_H
@@ -59,6 +60,20 @@ typedef enum treadle_train_found {
   TREADLE_FIND_SCORES /* one a row, at its last token */
 } treadle_train_found;
 
+/* The column experts of a batch, and what routers chose by themselves. Tokens are those that go through the layers, in order. */
+typedef struct treadle_train_choices {
+  const unsigned char *
+      given; /* records of all rows' tokens but each last one, one row after the other; NULL: the batch has none */
+  int64_t *given_first; /* [rows + 1] where those of each begin, in bytes */
+  int64_t *begins;      /* [micro batches + 1] tokens before each; NULL: nobody asks */
+  int64_t tokens;
+  const unsigned char **records; /* [rows of a micro batch] */
+  unsigned char *found;          /* [tokens] TREADLE_PASS_COMPARED, TREADLE_PASS_DIFFERS */
+  unsigned char *chosen;         /* [tokens] records, where they are asked for */
+  int64_t record;                /* bytes of a token's */
+  treadle_pass_given pass;
+} treadle_train_choices;
+
 /* A batch on its way: the rows of this rank's coordinate, in micro batches. */
 typedef struct treadle_train_work {
   treadle_trainer *t;
@@ -72,6 +87,7 @@ typedef struct treadle_train_work {
   size_t count;
   int64_t ids, counted; /* of all rows */
   treadle_train_values values;
+  treadle_train_choices choices;
   int32_t micro_batches, most_batches; /* of this rank; of the rank with the most */
   int64_t through;                     /* tokens that go through the layers, of all ranks */
   int64_t tokens, sequences;           /* that count, and rows that have some: of all ranks */
@@ -128,9 +144,36 @@ treadle_status treadle_train_count(treadle_train_work *w);
 
 /* ---- gradients_fill.c ---- */
 
+/* Rows of a micro batch one after the other, and where their tokens lie among those that go through the layers. The last token of a row would do
+ * so for nothing, and stays away; for scores it is the one that counts. */
+typedef struct treadle_train_walk {
+  const treadle_train_work *work;
+  size_t begin, end, next;
+  size_t row; /* the one at hand */
+  int64_t shared,
+      shared_at;   /* its first tokens, where rows beside it have the same prompt; and where these lie */
+  bool brings;     /* the shared ones come with this row */
+  int64_t at, own; /* the others */
+} treadle_train_walk;
+/* Before the first row of the micro batch that begins at `begin`. */
+treadle_train_walk treadle_train_walk_from(const treadle_train_work *w, size_t begin);
+/* To the next row; false: there is none. */
+bool treadle_train_walk_on(treadle_train_walk *walk);
+int64_t treadle_train_tokens_through(const treadle_train_work *w, size_t begin);
 /* Rows side by side, in the trainer's buffers. */
-int64_t treadle_train_tokens_through(const treadle_train_work *w, size_t begin, size_t end);
 treadle_train_step treadle_train_micro_batch(treadle_train_work *w, int32_t micro_batch);
+
+/* ---- choices.c ---- */
+
+/* The column experts, where routers are to be compared with it or go by it, and room for what is asked for. The rows are there. */
+treadle_status treadle_train_take_choices(treadle_train_work *w, const treadle_batch *batch);
+void treadle_train_release_choices(treadle_train_choices *choices);
+/* For rows from `first` on of a micro batch, until the next call; NULL: nobody asks. */
+const treadle_pass_given *treadle_train_given(treadle_train_work *w, int32_t micro_batch, int64_t first);
+/* After all micro batches: ranks with other layers of these rows tell each other. And how many tokens differ, on all ranks. Collective. */
+treadle_status treadle_train_join_choices(treadle_train_work *w, treadle_loss *loss_p);
+/* Adds the columns experts_differing and experts, where they are known. */
+treadle_status treadle_train_give_choices(const treadle_train_work *w, treadle_batch *out);
 
 /* ---- gradients_loss.c ---- */
 

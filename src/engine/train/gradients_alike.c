@@ -7,7 +7,7 @@ static uint64_t hash_forward(const treadle_forward_options *f) {
   const double temperature = f->temperature == 0 ? 1 : f->temperature;
   uint64_t hash = treadle_hash_more((uint64_t)f->micro_batch_size, (uint64_t)f->max_tokens_per_micro);
   hash = treadle_hash_more_bytes(hash, &temperature, sizeof temperature);
-  hash = treadle_hash_more(hash, f->entropies);
+  hash = treadle_hash_more(hash, f->entropies + 2u * f->replay_experts + 4u * f->experts);
   return treadle_hash_more_bytes(hash, f->never_count ? f->never : NULL, f->never_count * sizeof *f->never);
 }
 
@@ -30,6 +30,7 @@ static uint64_t hash_loss(const treadle_train_work *w) {
 static uint64_t hash_rows(const treadle_train_work *w) {
   const treadle_train_values *v = &w->values;
   const size_t ids = (size_t)w->ids;
+  const size_t experts = w->choices.given ? (size_t)w->choices.given_first[w->count] : 0;
   size_t prompts = 0, kept = 0;
   uint64_t hash = w->count;
   for (size_t r = 0; r < w->count; r++) {
@@ -50,7 +51,8 @@ static uint64_t hash_rows(const treadle_train_work *w) {
                                         {v->advantage, w->count * sizeof *v->advantage},
                                         {v->kept_counts, ids * sizeof *v->kept_counts},
                                         {v->kept, kept * sizeof *v->kept},
-                                        {v->micro_batch, w->count * sizeof *v->micro_batch}};
+                                        {v->micro_batch, w->count * sizeof *v->micro_batch},
+                                        {w->choices.given, experts}};
   for (size_t i = 0; i < sizeof columns / sizeof *columns; i++)
     hash = treadle_hash_more_bytes(hash, columns[i].at, columns[i].bytes);
   return hash;

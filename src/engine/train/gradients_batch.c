@@ -203,6 +203,7 @@ out:
 }
 
 void treadle_train_release_work(treadle_train_work *w) {
+  treadle_train_release_choices(&w->choices);
   treadle_free(w->rows);
   treadle_free(w->logprobs);
   treadle_free(w->kept_first);

@@ -61,40 +61,49 @@ static int64_t shared_of(const treadle_train_work *w, size_t number, size_t begi
   return number + 1 < end ? w->rows[number + 1].shared : 0;
 }
 
-/* Of rows [begin, end), a micro batch. */
-int64_t treadle_train_tokens_through(const treadle_train_work *w, size_t begin, size_t end) {
-  const int64_t last = w->find == TREADLE_FIND_SCORES ? 0 : 1;
-  int64_t all = 0;
-  for (size_t r = begin; r < end; r++) {
-    const treadle_train_row *row = &w->rows[r];
-    const int64_t shared = shared_of(w, r, begin, end), own = row->count - last - shared;
-    if (shared && (r == begin || !row->shared)) all += shared;
-    if (own > 0) all += own;
-  }
-  return all;
+treadle_train_walk treadle_train_walk_from(const treadle_train_work *w, size_t begin) {
+  return (treadle_train_walk){
+      .work = w, .begin = begin, .end = begin + treadle_train_rows_from(w, begin), .next = begin};
 }
 
-/* The last token of a row goes through the layers for nothing, so it stays away; for scores it is the one that counts.
- * Of context parallel ranks, each has the tokens of all in its buffers, and its own rows in the step. */
+bool treadle_train_walk_on(treadle_train_walk *k) {
+  const treadle_train_work *w = k->work;
+  if (k->next == k->end) return false;
+  const treadle_train_row *row = &w->rows[k->next];
+  k->row = k->next++;
+  k->at += k->own;
+  k->shared = shared_of(w, k->row, k->begin, k->end);
+  k->brings = k->shared && (k->row == k->begin || !row->shared);
+  if (k->brings) k->shared_at = k->at;
+  if (k->brings) k->at += k->shared;
+  k->own = row->count - (w->find != TREADLE_FIND_SCORES) - k->shared;
+  if (k->own < 0) k->own = 0;
+  return true;
+}
+
+int64_t treadle_train_tokens_through(const treadle_train_work *w, size_t begin) {
+  treadle_train_walk k = treadle_train_walk_from(w, begin);
+  while (treadle_train_walk_on(&k)) continue;
+  return k.at + k.own;
+}
+
+/* Of context parallel ranks, each has the tokens of all in its buffers, and its own rows in the step. */
 treadle_train_step treadle_train_micro_batch(treadle_train_work *w, int32_t micro_batch) {
   treadle_train_buffers *own = &w->t->back.buffers;
-  size_t begin = treadle_train_first_of(w, micro_batch), end = begin + treadle_train_rows_from(w, begin);
-  const bool scores = w->find == TREADLE_FIND_SCORES;
+  treadle_train_walk k = treadle_train_walk_from(w, treadle_train_first_of(w, micro_batch));
   filling f = {.w = w};
-  for (size_t r = begin; r < end; r++) {
-    const treadle_train_row *row = &w->rows[r];
-    const int64_t shared = shared_of(w, r, begin, end), tokens = row->count - !scores;
-    if (shared && (r == begin || !row->shared)) { /* the first that has it */
+  while (treadle_train_walk_on(&k)) {
+    const treadle_train_row *row = &w->rows[k.row];
+    if (k.brings) {
       f.prompt_table = own->table + f.entries;
-      f.prompt_at = f.at;
-      add_stretch(&f, row, 0, shared);
+      f.prompt_at = k.shared_at;
+      add_stretch(&f, row, 0, k.shared);
     }
-    const int64_t first = f.at;
-    add_stretch(&f, row, shared, tokens - shared > 0 ? tokens - shared : 0);
-    if (scores)
-      add_last(&f, r, shared, first);
+    add_stretch(&f, row, k.shared, k.own);
+    if (w->find == TREADLE_FIND_SCORES)
+      add_last(&f, k.row, k.shared, k.at);
     else
-      add_targets(&f, r, shared, first);
+      add_targets(&f, k.row, k.shared, k.at);
   }
   treadle_train_context *context = &w->t->back.context;
   const treadle_row_range mine = treadle_context_span(f.at, context->ranks, context->index);
@@ -103,7 +112,8 @@ treadle_train_step treadle_train_micro_batch(treadle_train_work *w, int32_t micr
                                        .rows = mine.end - mine.first,
                                        .stretches = own->spans,
                                        .stretch_count = f.spans,
-                                       .before = mine.first},
+                                       .before = mine.first,
+                                       .experts = treadle_train_given(w, micro_batch, mine.first)},
                               .counted = f.counted,
                               .which = own->which,
                               .targets = own->targets,

@@ -195,7 +195,7 @@ static counts count(const treadle_train_work *w) {
     c.sequences += (r + 1 < w->count ? w->rows[r + 1].number : w->counted) > w->rows[r].number;
   for (size_t first = 0, some; first < w->count; first += some, c.batches++) {
     some = treadle_train_rows_from(w, first);
-    c.through += treadle_train_tokens_through(w, first, first + some);
+    c.through += treadle_train_tokens_through(w, first);
   }
   return c;
 }

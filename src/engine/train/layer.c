@@ -49,8 +49,9 @@ out:
 }
 
 /* Of experts themselves nothing is kept but which ones were chosen: backward takes their rows through them again. */
-static treadle_status run_experts(const treadle_back *back, int32_t layer, int64_t rows,
+static treadle_status run_experts(const treadle_back *back, int32_t layer, const treadle_pass_step *step,
                                   const treadle_train_activations *kept, bool down) {
+  const int64_t rows = step->rows;
   treadle_pass_buffers *b = &back->pass->buffers;
   float *const wide = b->wide, *const middle = b->middle;
   const int64_t wide_columns = b->wide_columns, middle_columns = b->middle_columns;
@@ -59,7 +60,7 @@ static treadle_status run_experts(const treadle_back *back, int32_t layer, int64
   b->shared_scale = kept->shared_scale;
   b->wide = kept->router_logits;
   b->wide_columns = back->transformer->routing.experts;
-  TRY(treadle_pass_route(back->pass, layer, rows));
+  TRY(treadle_pass_route(back->pass, layer, step));
   TRY(run_shared(back, layer, rows, kept, down));
   b->wide = wide, b->middle = middle;
   b->wide_columns = wide_columns, b->middle_columns = middle_columns;
@@ -124,7 +125,7 @@ static treadle_status run_halves(const treadle_back *back, int32_t layer, const 
   b->wide_columns = own.wide_columns, b->middle_columns = own.middle_columns;
   treadle_pass_norm(p, &weight[TREADLE_ROLE_MLP_NORM], NULL, step->rows);
   if (back->transformer->layer[layer].sparse)
-    TRY(run_experts(back, layer, step->rows, kept, down));
+    TRY(run_experts(back, layer, step, kept, down));
   else
     TRY(run_mlp(back, layer, step->rows, kept, down));
 out:
