@@ -71,6 +71,12 @@ typedef struct treadle_train_rows_spec {
 treadle_status treadle_train_rows_read(const treadle_train_rows_spec *spec, const char *text, size_t bytes,
                                        treadle_batch **rows_p);
 
+/* Adds the column experts to rows: of each the key "experts" of a line of JSON, [[[0, 3], ..], ..], of each token but
+ * the last, of each layer that has experts; as `treadle score --experts` and treadle_trainer_save_experts() write it.
+ * Other keys of a line are not looked at. what: names the lines in messages; NULL: "experts". Refused: another number
+ * of lines than rows; lists of different shapes. */
+treadle_status treadle_train_experts_read(const char *what, const char *text, size_t bytes, treadle_batch *rows);
+
 /* ---- Rows of a task ----------------------------------------------------------------------------------- */
 
 typedef struct treadle_sequence_options {

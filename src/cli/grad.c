@@ -1,6 +1,5 @@
 /* treadle grad: loss and gradients of a few rows. */
 #include "cli/cli.h"
-#include "cli/experts_file.h"
 #include "cli/json_lines.h"
 #include "cli/json_out.h"
 #include "cli/open_text.h"
@@ -79,6 +78,16 @@ out:
   return status;
 }
 
+static treadle_status read_experts(const char *path, treadle_batch *rows) {
+  treadle_json_lines lines = {0};
+  treadle_status status;
+  TRY(treadle_json_lines_open(&lines, path));
+  TRY(treadle_train_experts_read(path, lines.text, lines.bytes, rows));
+out:
+  treadle_json_lines_close(&lines);
+  return status;
+}
+
 /* What there is before the trainer. */
 static treadle_status prepare(grad_job *job, const treadle_arguments *a) {
   treadle_train_rows_spec spec = {.struct_size = sizeof spec, .what = a->files.in};
@@ -92,7 +101,7 @@ static treadle_status prepare(grad_job *job, const treadle_arguments *a) {
   spec.chat = job->chat;
   spec.layout = job->layout;
   TRY(treadle_train_rows_read(&spec, job->lines.text, job->lines.bytes, &job->rows));
-  if (a->grad.experts) TRY(treadle_experts_read(a->grad.experts, job->rows));
+  if (a->grad.experts) TRY(read_experts(a->grad.experts, job->rows));
   if (a->files.out && job->session.rank == 0) TRY(treadle_output_ask(a->files.out));
   if (a->grad.write_experts && job->session.rank == 0) TRY(treadle_output_ask(a->grad.write_experts));
 out:

@@ -72,7 +72,7 @@ refused 'line 1: it has no list "experts"' "$moe" --file "$rows" --experts "$row
 refused 'the model has no experts to replay' "$model" --file "$rows" --experts "$choices"
 refused 'row 0: .* bytes of experts, and .* tokens' "$moe" --file "$rows" --experts <(sed '1s/^{"experts": \[/&[[0, 1], [0, 1], [0, 1], [0, 1]], /' "$choices")
 refused 'row 0: the experts of token 0 do not ascend' "$moe" --file "$rows" --experts <(sed '1s/[0-9]*, [0-9]*/5, 5/' "$choices")
-refused 'goes with --loss nll' "$moe" --file "$rows" --loss grpo --config none.yaml --experts "$choices"
+refused 'goes with --loss nll' "$moe" --file "$rows" --loss grpo --config "$folder/none.yaml" --experts "$choices"
 refused 'aux-loss-coeff -1: a number from 0 on' "$moe" --file "$rows" --aux-loss-coeff -1
 refused 'the model has no experts' "$model" --file "$rows" --z-loss-coeff 0.1
 refused '1 rank is not divisible by etp .* ep .* pp' "$moe" --file "$rows" --layout megatron:ep=3

@@ -16,6 +16,7 @@ typedef struct treadle_rl_made {
   int64_t index;                 /* of the sample */
   size_t first, count;           /* of its tokens */
   size_t kept_first, kept_count; /* of the ids that they were drawn from */
+  size_t experts_first, experts_bytes; /* of the record of the experts that prompt and completion chose */
   char *text;                    /* [bytes] and a 0 */
   size_t bytes;
   bool cut;             /* at the largest length */
@@ -38,16 +39,19 @@ typedef struct treadle_rl_batch {
    * else empty. */
   TREADLE_ARRAY(int32_t) kept_counts;
   TREADLE_ARRAY(int32_t) kept;
+  TREADLE_ARRAY(uint8_t) experts; /* where they are recorded, else empty */
+  int64_t experts_top;            /* of a token in a layer */
   /* What rewards give each token, times their weights; empty where none does, so far. */
   TREADLE_ARRAY(double) scored;
   float *old, *ref; /* NULL: not computed; and so the next two */
   float *updated;   /* log-probabilities as the last update of each sample has found them */
+  int64_t *differing; /* [samples] tokens that the trainer would have sent to other experts; NULL: nobody has looked */
   float *entropies; /* after the update: those that actor/entropy is made of */
   double *rewards, *advantages, *returns;
   float *values, *targets; /* of a critic, before its update; and the returns, as its loss reads them */
   treadle_batch
       *columns; /* what ranks get of it, a row for each sample, on the same memory; NULL: not yet */
-  int64_t *offsets, *kept_offsets; /* [samples + 1] of these columns, in one array */
+  int64_t *offsets, *kept_offsets, *experts_offsets; /* [samples + 1] of these columns, in one array */
   /* Where the samples are another rank's: what they lie in, and their prompts, portion by portion. */
   TREADLE_ARRAY(treadle_batch *) brought;
   TREADLE_ARRAY(treadle_rl_prompt *) brought_prompts;
@@ -88,5 +92,7 @@ treadle_status treadle_rl_grow_values(const treadle_rl_batch *batch, size_t from
                                       float **values_p);
 /* Room for the trainer's log-probabilities and entropies. */
 treadle_status treadle_rl_take_old(treadle_rl_batch *batch);
+/* Where experts are recorded, room for what the trainer says of them. */
+treadle_status treadle_rl_take_differing(treadle_rl_batch *batch);
 
 #endif

@@ -11,6 +11,7 @@
 typedef struct treadle_rl_bounds {
   int64_t prompt_most, response_most; /* tokens */
   int64_t vocabulary;
+  int64_t experts_top, record_bytes; /* experts of a token in a layer; bytes of its record. 0: the model has no experts */
   /* [never_count] ids that no token is, ascending: those without a token, and ends that are ignored. Of all ranks. */
   int32_t *never;
   size_t never_count;
@@ -27,6 +28,11 @@ treadle_status treadle_rl_find_lengths(treadle_rl_bounds *bounds, const treadle_
 /* loop_update.c: the loss of a step, with the KL's coefficient. */
 treadle_loss_options treadle_rl_loss_of(const treadle_train_settings *settings,
                                         const treadle_rl_bounds *bounds, double kl_coef);
+
+/* Where bits are not promised, tokens of an update go to the experts that the generator chose. */
+static inline bool treadle_rl_replays(const treadle_train_settings *settings) {
+  return settings->actor.router_replay == TREADLE_REPLAY_R3 && !settings->actor.exact;
+}
 
 /* ---- loop_kept.c ---- */
 

@@ -7,6 +7,7 @@
 #include "io/file.h"
 #include "io/file_look.h"
 #include "io/json.h"
+#include "pass/record_text.h"
 
 #include <float.h>
 #include <limits.h>
@@ -57,6 +58,13 @@ static void add_kept(treadle_builder *line, const treadle_rl_sample *s) {
   if (s->kept_counts) treadle_builder_add(line, "]");
 }
 
+static void add_experts(treadle_builder *line, const treadle_rl_sample *s) {
+  const size_t tokens = (size_t)(s->prompt->count + s->count) - 1;
+  treadle_builder_add(line, ", \"experts\": ");
+  treadle_record_add_text(line, s->experts, s->experts_bytes,
+                          s->experts_bytes / tokens / 2 / s->experts_top, s->experts_top);
+}
+
 static void add_line(treadle_builder *line, const treadle_rl_sample *s) {
   treadle_builder_add(line, "{\"uid\": \"%s\", \"prompt\": ", s->uid);
   treadle_json_add_text(line, s->prompt->text, strlen(s->prompt->text));
@@ -75,6 +83,7 @@ static void add_line(treadle_builder *line, const treadle_rl_sample *s) {
                       s->score, s->reward, s->advantage, (long long)s->mini_batch);
   add_floats(line, "entropies", s->entropies, s->count);
   add_kept(line, s);
+  if (s->experts && s->experts_bytes) add_experts(line, s);
   if (s->advantages) add_doubles(line, "advantages", s->advantages, s->count);
   if (!isnan(s->kl_coef)) treadle_builder_add(line, ", \"kl_coef\": %.17g", s->kl_coef);
   treadle_builder_add(line, "}\n");
@@ -222,6 +231,25 @@ out:
   return status;
 }
 
+/* The trainer looks at what they are. */
+static treadle_status read_experts(const treadle_request_reader *r, treadle_arena *arena,
+                                   treadle_rl_sample *s) {
+  const json_t *list = json_object_get(r->object, "experts");
+  treadle_record_list read = {.layers = 0};
+  treadle_status status = TREADLE_OK;
+  if (!list) return TREADLE_OK;
+  TRY(treadle_record_read_text(r->name, list, &read));
+  uint8_t *bytes = treadle_arena_alloc(arena, read.bytes.count + 1);
+  if (!bytes) TRY(no_memory(r, s->count));
+  if (read.bytes.count) memcpy(bytes, read.bytes.items, read.bytes.count);
+  s->experts = bytes;
+  s->experts_bytes = read.bytes.count;
+  s->experts_top = read.top;
+out:
+  treadle_array_release(&read.bytes);
+  return status;
+}
+
 static treadle_status read_real(const treadle_request_reader *r, const char *key, double *value_p) {
   return treadle_json_real(r->name, key, json_object_get(r->object, key), value_p);
 }
@@ -262,6 +290,7 @@ static treadle_status read_lists(const treadle_request_reader *r, int64_t vocabu
   TRY(read_floats(r, "entropies", OPTIONAL, s->count, arena, &s->entropies));
   TRY(read_doubles(r, "advantages", OPTIONAL, s->count, arena, &s->advantages));
   TRY(read_kept(r, vocabulary, arena, s));
+  TRY(read_experts(r, arena, s));
 out:
   return status;
 }

@@ -14,6 +14,8 @@
  * kept has a list of ids for each token, ascending: what top_p, top_k or min_p left of the vocabulary, and the token
  * was drawn from. All log-probabilities and entropies are of the distribution over these. null: nothing was cut.
  *
+ * experts is there where they are recorded: those that each token of prompt and completion but the last one chose, in each layer that has some.
+ *
  * Log-probabilities have 9 digits, which name their bits; scores, rewards and advantages 17. ref_log_probs and entropies are null where there are
  * none. Bytes of a completion that are no UTF-8 are U+FFFD. */
 #ifndef TREADLE_RL_DUMP_H
@@ -33,7 +35,7 @@ typedef struct treadle_rl_dumped {
   treadle_arena arena;
 } treadle_rl_dumped;
 
-/* Refused, by line and key: keys that are not there ("log_probs", "reward", "entropies", "advantages", "kl_coef" and "kept" need not be), other types, lists
+/* Refused, by line and key: keys that are not there ("log_probs", "reward", "entropies", "advantages", "kl_coef", "kept" and "experts" need not be), other types, lists
  * of other lengths than ids, ids beyond the vocabulary. *dumped_p is ended by release, whatever is returned. */
 treadle_status treadle_rl_dump_read(const char *path, int64_t vocabulary, treadle_rl_dumped *dumped_p);
 void treadle_rl_dumped_release(treadle_rl_dumped *dumped);

@@ -80,8 +80,12 @@ out:
 
 treadle_status treadle_rl_call_logprobs(treadle_rl_workers *workers, const treadle_rl_rows *rows,
                                         bool reference, float *logprobs, float *entropies) {
-  static const char *const names[] = {"prompt_ids", "ids", "kept_counts", "kept"};
-  const treadle_rl_answer_column wanted[] = {{"log_probs", logprobs}, {"entropies", entropies}, {0}};
+  static const char *const names[] = {"prompt_ids", "ids", "kept_counts", "kept", "experts"};
+  const size_t count = sizeof names / sizeof *names - (reference ? 1 : 0); /* it has experts of its own */
+  const treadle_rl_answer_column wanted[] = {{"log_probs", logprobs, NULL},
+                                             {"entropies", entropies, NULL},
+                                             {"experts_differing", NULL, rows->batch->differing},
+                                             {0}};
   treadle_message rest;
   treadle_rl_rows_choice c;
   treadle_status status;
@@ -90,7 +94,7 @@ treadle_status treadle_rl_call_logprobs(treadle_rl_workers *workers, const tread
   treadle_message_clear(&workers->in);
   treadle_message_put_int(&workers->in, entropies != NULL);
   TRY(treadle_rl_call_rows(workers, reference ? "compute_ref_log_prob" : "compute_log_prob", &c, names,
-                           sizeof names / sizeof *names));
+                           count));
   TRY(treadle_rl_take_answers(workers, &c, wanted, &rest));
 out:
   treadle_free(c.rows);
@@ -107,8 +111,9 @@ treadle_status treadle_rl_call_enter(treadle_rl_workers *workers, treadle_mode m
 static treadle_status call_update(treadle_rl_workers *workers, const treadle_rl_rows_choice *c,
                                   const treadle_loss_options *loss) {
   const bool old = treadle_batch_has(c->batch->columns, "old_log_probs");
-  const char *names[9] = {"prompt_ids", "ids", "kept_counts", "kept", "advantage", "advantages"};
-  size_t count = 6;
+  const char *names[10] = {"prompt_ids", "ids",       "kept_counts", "kept",
+                           "experts",    "advantage", "advantages"};
+  size_t count = 7;
   if (old) names[count++] = "old_log_probs";
   if (loss->kl) names[count++] = "ref_log_probs";
   if (!old || loss->importance_cap > 0) names[count++] = "rollout_log_probs";
@@ -117,8 +122,10 @@ static treadle_status call_update(treadle_rl_workers *workers, const treadle_rl_
 
 treadle_status treadle_rl_call_update(treadle_rl_workers *workers, const treadle_rl_update *update,
                                       treadle_optimizer_figures *figures_p) {
-  const treadle_rl_answer_column wanted[] = {
-      {"log_probs", update->logprobs}, {"entropies", update->entropies}, {0}};
+  const treadle_rl_answer_column wanted[] = {{"log_probs", update->logprobs, NULL},
+                                             {"entropies", update->entropies, NULL},
+                                             {"experts_differing", NULL, update->differing},
+                                             {0}};
   treadle_message rest;
   treadle_rl_rows_choice c;
   const void *found;
@@ -142,7 +149,7 @@ out:
 treadle_status treadle_rl_call_values(treadle_rl_workers *workers, const treadle_rl_rows *rows,
                                       float *values) {
   static const char *const names[] = {"prompt_ids", "ids"};
-  const treadle_rl_answer_column wanted[] = {{"values", values}, {0}};
+  const treadle_rl_answer_column wanted[] = {{"values", values, NULL}, {0}};
   treadle_message rest;
   treadle_rl_rows_choice c;
   treadle_status status;

@@ -87,6 +87,21 @@ out:
   return status;
 }
 
+/* Numbers of rows from `first` on, each to its sample; engines that know no experts need not have them. */
+static treadle_status place_by_row(const treadle_rl_rows_choice *c, size_t first, const treadle_batch *out,
+                                   const char *name, int64_t *by_row) {
+  const size_t rows = (size_t)treadle_batch_rows(out);
+  treadle_column column = TREADLE_INIT(treadle_column);
+  treadle_status status = TREADLE_OK;
+  if (!treadle_batch_has(out, name)) return TREADLE_OK;
+  TRY(treadle_batch_column(out, name, &column));
+  if (column.type != TREADLE_COLUMN_INT64 || column.offsets || column.width != 1)
+    REFUSE("the train engine's %s is not int64, one a row", name);
+  for (size_t r = 0; r < rows; r++) by_row[c->rows[first + r]] = ((const int64_t *)column.data)[r];
+out:
+  return status;
+}
+
 /* What a rank has found of its rows. has [count]: those that some rank has answered. */
 static treadle_status take_answer(const treadle_rl_rows_choice *c, treadle_message *answer,
                                   const treadle_rl_answer_column *wanted, bool *has) {
@@ -101,7 +116,10 @@ static treadle_status take_answer(const treadle_rl_rows_choice *c, treadle_messa
     TRY(treadle_fail(TREADLE_PEER, "a rank answers rows %lld to %lld of %zu", (long long)first,
                      (long long)(first + rows), c->count));
   for (const treadle_rl_answer_column *w = wanted; w->name; w++)
-    if (w->values) TRY(place(c, (size_t)first, out, w->name, w->values));
+    if (w->values)
+      TRY(place(c, (size_t)first, out, w->name, w->values));
+    else if (w->by_row)
+      TRY(place_by_row(c, (size_t)first, out, w->name, w->by_row));
   memset(has + first, true, (size_t)rows);
 out:
   treadle_batch_destroy(out);

@@ -30,15 +30,18 @@ static treadle_status no_memory(size_t samples) {
 static treadle_status take_offsets(treadle_rl_batch *b) {
   const size_t samples = b->samples.count;
   treadle_free(b->offsets);
-  b->offsets = treadle_alloc_array(2 * (samples + 1), sizeof *b->offsets);
+  b->offsets = treadle_alloc_array(3 * (samples + 1), sizeof *b->offsets);
   if (!b->offsets) return no_memory(samples);
   b->kept_offsets = b->offsets + samples + 1;
+  b->experts_offsets = b->kept_offsets + samples + 1;
   for (size_t i = 0; i < samples; i++) {
     b->offsets[i] = (int64_t)b->samples.items[i].first;
     b->kept_offsets[i] = (int64_t)b->samples.items[i].kept_first;
+    b->experts_offsets[i] = (int64_t)b->samples.items[i].experts_first;
   }
   b->offsets[samples] = (int64_t)b->ids.count;
   b->kept_offsets[samples] = (int64_t)b->kept.count;
+  b->experts_offsets[samples] = (int64_t)b->experts.count;
   return TREADLE_OK;
 }
 
@@ -124,6 +127,7 @@ treadle_status treadle_rl_set_columns(treadle_rl_batch *b) {
     TRY(add(b, "kept_counts", TREADLE_COLUMN_INT32, b->offsets, b->kept_counts.items));
     TRY(add(b, "kept", TREADLE_COLUMN_INT32, b->kept_offsets, b->kept.items));
   }
+  if (b->experts.count) TRY(add(b, "experts", TREADLE_COLUMN_BYTES, b->experts_offsets, b->experts.items));
   TRY(add_advantages(b));
   TRY(add_scores(b));
 out:

@@ -23,12 +23,13 @@ void treadle_rl_batch_clear(treadle_rl_batch *b) {
   treadle_rl_drop_columns(b);
   for (size_t i = 0; i < b->samples.count; i++) free(b->samples.items[i].text);
   b->samples.count = b->ids.count = b->rollout.count = b->kept_counts.count = b->kept.count = 0;
-  b->scored.count = 0;
+  b->experts.count = b->scored.count = 0;
   b->groups = 0;
   treadle_free(b->offsets);
   treadle_free(b->old);
   treadle_free(b->ref);
   treadle_free(b->updated);
+  treadle_free(b->differing);
   treadle_free(b->entropies);
   treadle_free(b->rewards);
   treadle_free(b->advantages);
@@ -38,7 +39,7 @@ void treadle_rl_batch_clear(treadle_rl_batch *b) {
   for (size_t i = 0; i < b->brought.count; i++) treadle_batch_destroy(b->brought.items[i]);
   for (size_t i = 0; i < b->brought_prompts.count; i++) treadle_free(b->brought_prompts.items[i]);
   b->brought.count = b->brought_prompts.count = 0;
-  b->offsets = b->kept_offsets = NULL;
+  b->offsets = b->kept_offsets = b->experts_offsets = b->differing = NULL;
   b->old = b->ref = b->updated = b->entropies = NULL;
   b->rewards = b->advantages = b->returns = NULL;
   b->values = b->targets = NULL;
@@ -51,6 +52,7 @@ void treadle_rl_batch_release(treadle_rl_batch *b) {
   treadle_array_release(&b->rollout);
   treadle_array_release(&b->kept_counts);
   treadle_array_release(&b->kept);
+  treadle_array_release(&b->experts);
   treadle_array_release(&b->scored);
   treadle_array_release(&b->brought);
   treadle_array_release(&b->brought_prompts);
@@ -91,18 +93,22 @@ out:
 
 /* Of a replica: their columns. */
 typedef struct answers {
-  treadle_column ids, logprobs, finish, kept_counts, kept; /* the last two where they are kept */
-  int64_t first;                                           /* of the rows of all replicas */
+  treadle_column ids, logprobs, finish;
+  treadle_column kept_counts, kept; /* where they are kept */
+  treadle_column experts;           /* where they are recorded */
+  int64_t first;                    /* of the rows of all replicas */
 } answers;
 
-static treadle_status find_columns(const treadle_batch *batch, bool keeps, int64_t first, answers *a) {
+static treadle_status find_columns(const treadle_batch *batch, bool keeps, bool records, int64_t first,
+                                   answers *a) {
   treadle_status status;
   *a = (answers){.first = first,
                  .ids = TREADLE_INIT(treadle_column),
                  .logprobs = TREADLE_INIT(treadle_column),
                  .finish = TREADLE_INIT(treadle_column),
                  .kept_counts = TREADLE_INIT(treadle_column),
-                 .kept = TREADLE_INIT(treadle_column)};
+                 .kept = TREADLE_INIT(treadle_column),
+                 .experts = TREADLE_INIT(treadle_column)};
   TRY(treadle_batch_column(batch, "ids", &a->ids));
   TRY(treadle_batch_column(batch, "rollout_log_probs", &a->logprobs));
   TRY(treadle_batch_column(batch, "finish", &a->finish));
@@ -111,6 +117,9 @@ static treadle_status find_columns(const treadle_batch *batch, bool keeps, int64
   if (keeps && (a->kept_counts.type != TREADLE_COLUMN_INT32 || a->kept.type != TREADLE_COLUMN_INT32 ||
                 !a->kept_counts.offsets || !a->kept.offsets))
     REFUSE("the infer engine's answers have kept_counts and kept of another type than ragged int32");
+  if (records) TRY(treadle_batch_column(batch, "experts", &a->experts));
+  if (records && a->experts.type != TREADLE_COLUMN_BYTES)
+    REFUSE("the infer engine's answers have experts of another type than bytes");
 out:
   return status;
 }
@@ -146,6 +155,26 @@ static treadle_status take_kept(const treadle_rl_bounds *bounds, const treadle_t
                               (size_t)(kept->offsets[row + 1] - kept->offsets[row]));
 }
 
+/* The trainer looks at what they are. */
+static treadle_status take_experts(const treadle_rl_bounds *bounds, treadle_rl_batch *b, const answers *a,
+                                   int64_t row, treadle_rl_made *made) {
+  const uint8_t *bytes = (const uint8_t *)a->experts.data + a->experts.offsets[row];
+  const int64_t tokens = made->prompt->count + (int64_t)made->count - 1;
+  treadle_status status = TREADLE_OK;
+  made->experts_first = b->experts.count;
+  made->experts_bytes = (size_t)(a->experts.offsets[row + 1] - a->experts.offsets[row]);
+  b->experts_top = bounds->experts_top;
+  if ((int64_t)made->experts_bytes != tokens * bounds->record_bytes)
+    REFUSE(
+        "row %lld of the infer engine's answers has %zu bytes of experts, and %lld tokens before its last "
+        "one of %lld each",
+        (long long)(a->first + row), made->experts_bytes, (long long)tokens,
+        (long long)bounds->record_bytes);
+  for (size_t i = 0; i < made->experts_bytes; i++) TRY(treadle_array_push(&b->experts, bytes[i]));
+out:
+  return status;
+}
+
 static treadle_status decode(const treadle_tokenizer *tokenizer, const treadle_rl_batch *b,
                              treadle_rl_made *made) {
   if (tokenizer)
@@ -161,6 +190,7 @@ static treadle_status take_answer(const treadle_rl_rollout *r, treadle_rl_batch 
   treadle_status status;
   TRY(take_tokens(r->bounds, b, a, row, &made));
   if (a->kept.offsets) TRY(take_kept(r->bounds, r->settings, b, a, row, &made));
+  if (a->experts.offsets) TRY(take_experts(r->bounds, b, a, row, &made));
   made.cut = finish == (int64_t)strlen("length");
   TRY(decode(r->tokenizer, b, &made));
   status = treadle_array_push(&b->samples, made);
@@ -173,6 +203,7 @@ static treadle_status take_answers(const treadle_rl_rollout *r, const treadle_rl
                                    int64_t count, const treadle_rl_sampling *sampling,
                                    const treadle_rl_answers *all, treadle_rl_batch *b) {
   const int64_t n = sampling->n;
+  const bool records = r->settings->actor.router_replay == TREADLE_REPLAY_R3 && !b->tests;
   int64_t rows = 0, number = 0;
   answers a = {.first = 0};
   treadle_status status = TREADLE_OK;
@@ -182,7 +213,7 @@ static treadle_status take_answers(const treadle_rl_rollout *r, const treadle_rl
            (long long)count, (long long)n);
   for (size_t p = 0; p < all->count; p++) {
     rows = treadle_batch_rows(all->parts[p]);
-    if (rows) TRY(find_columns(all->parts[p], sampling->keeps, number, &a));
+    if (rows) TRY(find_columns(all->parts[p], sampling->keeps, records, number, &a));
     for (int64_t row = 0; row < rows; row++, number++) {
       const treadle_rl_made made = {
           .prompt = prompts[number / n], .group = b->groups + number / n, .index = number % n};
@@ -332,9 +363,9 @@ static bool scores_differ(const treadle_rl_batch *b, size_t first, size_t n) {
   return n == 1;
 }
 
-/* Where the samples that stay end so far: their number, their tokens, and the ids that these were drawn from. */
+/* Where the samples that stay end so far: their number, their tokens, the ids that these were drawn from, and records of experts. */
 typedef struct ending {
-  size_t samples, tokens, kept;
+  size_t samples, tokens, kept, experts;
 } ending;
 
 /* Puts a sample behind those that stay: nothing is left between them. */
@@ -351,10 +382,14 @@ static void move_sample(treadle_rl_batch *b, size_t from, ending *end) {
             s.count * sizeof *b->kept_counts.items);
     memmove(b->kept.items + end->kept, b->kept.items + s.kept_first, s.kept_count * sizeof *b->kept.items);
   }
+  if (s.experts_bytes)
+    memmove(b->experts.items + end->experts, b->experts.items + s.experts_first, s.experts_bytes);
   s.first = end->tokens;
   s.kept_first = end->kept;
+  s.experts_first = end->experts;
   end->tokens += s.count;
   end->kept += s.kept_count;
+  end->experts += s.experts_bytes;
   b->samples.items[end->samples++] = s;
 }
 
@@ -365,13 +400,15 @@ static void end_batch(treadle_rl_batch *b, const ending *end) {
   if (b->kept_counts.count) b->kept_counts.count = end->tokens;
   if (b->scored.count) b->scored.count = end->tokens;
   b->kept.count = end->kept;
+  b->experts.count = end->experts;
 }
 
 /* Before sample `number`, or at the end. */
 static ending ending_before(const treadle_rl_batch *b, size_t number) {
-  if (number >= b->samples.count) return (ending){b->samples.count, b->ids.count, b->kept.count};
+  if (number >= b->samples.count)
+    return (ending){b->samples.count, b->ids.count, b->kept.count, b->experts.count};
   const treadle_rl_made *s = &b->samples.items[number];
-  return (ending){number, s->first, s->kept_first};
+  return (ending){number, s->first, s->kept_first, s->experts_first};
 }
 
 /* Groups from sample `from` on that score alike go. */

@@ -68,15 +68,26 @@ treadle_status treadle_rl_grow_values(const treadle_rl_batch *b, size_t from, co
   return TREADLE_OK;
 }
 
+treadle_status treadle_rl_take_differing(treadle_rl_batch *b) {
+  if (!b->experts.count || b->differing) return TREADLE_OK;
+  b->differing = treadle_alloc_array(b->samples.count, sizeof *b->differing);
+  if (!b->differing)
+    return treadle_fail(TREADLE_NO_MEMORY, "no memory for counts of %zu samples", b->samples.count);
+  memset(b->differing, 0, b->samples.count * sizeof *b->differing);
+  return TREADLE_OK;
+}
+
 treadle_status treadle_rl_take_old(treadle_rl_batch *b) {
   b->old = treadle_rl_values_of(b);
   b->entropies = treadle_rl_values_of(b);
   if (!b->old || !b->entropies) return treadle_fail(TREADLE_NO_MEMORY, "no memory for log-probabilities");
-  return TREADLE_OK;
+  return treadle_rl_take_differing(b);
 }
 
 typedef struct comparison {
   int64_t tokens, differing, sample, token; /* sample, token: where the first one is */
+  int64_t elsewhere,
+      first_elsewhere; /* tokens that would have gone to other experts; the first sample with some */
   double most, sum;
 } comparison;
 
@@ -84,6 +95,8 @@ static comparison compare(const treadle_rl_batch *b) {
   comparison c = {0};
   for (size_t i = 0; i < b->samples.count; i++) {
     const treadle_rl_made *s = &b->samples.items[i];
+    if (b->differing && b->differing[i] && !c.elsewhere) c.first_elsewhere = (int64_t)i;
+    c.elsewhere += b->differing ? b->differing[i] : 0;
     for (size_t t = s->first; t < s->first + s->count; t++, c.tokens++) {
       double difference = fabs(exp((double)b->old[t]) - exp((double)b->rollout.items[t]));
       c.sum += difference;
@@ -123,7 +136,15 @@ treadle_status treadle_rl_compare(treadle_rl_ledger *ledger, const treadle_train
                                   const treadle_rl_batch *b) {
   const comparison c = compare(b);
   note(ledger, &c, most_difference(b));
-  if (!settings->actor.exact || !c.differing) return TREADLE_OK;
+  if (b->differing) treadle_rl_count(&ledger->values, "actor/router_differing", c.elsewhere);
+  if (!settings->actor.exact || (!c.differing && !c.elsewhere)) return TREADLE_OK;
+  if (!c.differing)
+    return treadle_fail(
+        TREADLE_DIFFERENT,
+        "step %lld: %lld tokens would have gone to other experts in training, the first of prompt %lld, "
+        "sample %lld; their log-probabilities are the same bits",
+        (long long)b->step, (long long)c.elsewhere, (long long)b->samples.items[c.first_elsewhere].group,
+        (long long)b->samples.items[c.first_elsewhere].index);
   const treadle_rl_made *s = &b->samples.items[c.sample];
   size_t at = s->first + (size_t)c.token;
   return treadle_fail(

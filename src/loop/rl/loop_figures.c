@@ -134,6 +134,9 @@ static treadle_rl_sample sample_of(const treadle_train_settings *settings, const
                                                : NULL,
                              .kept_counts = b->kept_counts.count ? b->kept_counts.items + s->first : NULL,
                              .kept = b->kept_counts.count ? b->kept.items + s->kept_first : NULL,
+                             .experts = b->experts.count ? b->experts.items + s->experts_first : NULL,
+                             .experts_bytes = s->experts_bytes,
+                             .experts_top = (size_t)b->experts_top,
                              .kl_coef = of->kl.in_loss ? state->loss_kl_coef : NAN,
                              .mini_batch = s->mini_batch};
 }

@@ -214,6 +214,11 @@ treadle_status treadle_rl_find_lengths(treadle_rl_bounds *bounds, const treadle_
   TRY(treadle_transformer_create(model, &d));
   int64_t all = s->training.seq_length;
   bounds->vocabulary = d->vocabulary;
+  bounds->experts_top = d->routing.top;
+  bounds->record_bytes = treadle_transformer_record_bytes(d);
+  if (s->actor.router_replay == TREADLE_REPLAY_R3 && !bounds->record_bytes)
+    TRY(treadle_fail(TREADLE_REFUSED, "%s is R3: the model of %s has no experts to record",
+                     TREADLE_RL_PLACE(task, actor.router_replay), model_path));
   if (all && d->most_positions && all > d->most_positions)
     TRY(treadle_fail(TREADLE_REFUSED, "%s: %lld tokens, and the model takes %lld",
                      TREADLE_RL_PLACE(task, training.seq_length), (long long)all,
@@ -273,6 +278,7 @@ treadle_status treadle_rl_actor_options(const treadle_rl_forecast *f, treadle_tr
       .kernels = f->task.options->kernels,
       .threads = f->task.options->threads,
       .fast = !s->actor.exact,
+      .experts = s->actor.router_replay == TREADLE_REPLAY_R3,
       .max_batch = (int32_t)g->max_num_seqs,
       .prefill_chunk = g->max_num_batched_tokens > 0 ? (int32_t)g->max_num_batched_tokens : 0,
       .block_tokens = (int32_t)g->block_size,

@@ -134,6 +134,7 @@ static treadle_status log_probs(treadle_rl *rl, treadle_message *in, treadle_mes
   int64_t entropies = 0;
   treadle_status status = treadle_message_int(in, "entropies", &entropies);
   if (!status) status = take_rows(rl, in, entropies != 0, &r);
+  r.forward.replay_experts = !reference && treadle_rl_replays(rl->task.settings);
   TRY(treadle_rl_agree(&rl->crew, status));
   TRY((reference ? treadle_actor_compute_ref_log_prob
                  : treadle_actor_compute_log_prob)(rl->actor, r.share.mine, &r.forward, r.out));
@@ -170,6 +171,7 @@ static treadle_status take_update(const treadle_rl *rl, treadle_message *in, tre
   step->clip_grad = s->actor.clip_grad;
   *loss = treadle_rl_loss_of(rl->task.settings, &rl->bounds, kl_coef);
   TRY(take_rows(rl, in, entropies != 0, r));
+  r->forward.replay_experts = treadle_rl_replays(s);
 out:
   return status;
 }

@@ -44,6 +44,11 @@ static treadle_status choose(treadle_rl_mini_batch *m, const char *path, int64_t
       REFUSE("%s: line %lld: kept is null, and by the configuration its tokens were drawn from a cut, by "
              "top_p, top_k or min_p: a dump of sampling_support: full, or of another configuration",
              path, (long long)s->prompt->line);
+    if (m->forward.replay_experts && !s->experts)
+      REFUSE(
+          "%s: line %lld: it has no experts, and by the configuration (router_replay.mode R3) tokens go to "
+          "those that the generator chose",
+          path, (long long)s->prompt->line);
     m->cut = m->cut || s->kept_counts;
     TRY(treadle_array_push(&m->samples, s));
   }
@@ -83,6 +88,10 @@ static const source always[] = {{"prompt_ids", TREADLE_COLUMN_INT32, 4, prompt_c
                                 {"ids", TREADLE_COLUMN_INT32, 4, id_count, ids},
                                 {"old_log_probs", TREADLE_COLUMN_FP32, 4, id_count, old},
                                 {"rollout_log_probs", TREADLE_COLUMN_FP32, 4, id_count, rollout}};
+static int64_t expert_bytes(const treadle_rl_sample *s) { return (int64_t)s->experts_bytes; }
+static const void *experts(const treadle_rl_sample *s) { return s->experts; }
+
+static const source recorded = {"experts", TREADLE_COLUMN_BYTES, 1, expert_bytes, experts};
 static const source reference = {"ref_log_probs", TREADLE_COLUMN_FP32, 4, id_count, ref};
 static const source by_token = {"advantages", TREADLE_COLUMN_FP64, 8, id_count, advantages};
 static const source cuts[] = {{"kept_counts", TREADLE_COLUMN_INT32, 4, id_count, kept_counts},
@@ -131,6 +140,7 @@ static treadle_status make_batch(treadle_rl_mini_batch *m) {
   for (size_t i = 0; i < sizeof always / sizeof *always; i++) TRY(add(m, &always[i]));
   if (m->loss.kl) TRY(add(m, &reference));
   for (size_t i = 0; m->cut && i < sizeof cuts / sizeof *cuts; i++) TRY(add(m, &cuts[i]));
+  if (m->forward.replay_experts) TRY(add(m, &recorded));
   TRY(add_advantages(m));
 out:
   return status;
@@ -203,7 +213,8 @@ treadle_status treadle_rl_mini_batch_read(const treadle_train_config *config, co
   m->forward = (treadle_forward_options){.struct_size = sizeof m->forward,
                                          .micro_batch_size = s->actor.micro_batch_size,
                                          .temperature = s->sampling.temperature,
-                                         .entropies = true};
+                                         .entropies = true,
+                                         .replay_experts = treadle_rl_replays(s)};
   TRY(find_loss(m, config, layout->model));
   TRY(treadle_rl_dump_read(path, m->vocabulary, &m->dumped));
   TRY(choose(m, path, number));

@@ -17,6 +17,10 @@ typedef struct treadle_rl_sample {
   /* The ids that each token was drawn from: how many, [count], and which, of one token after the other, ascending.
    * NULL: nothing was cut. */
   const int32_t *kept_counts, *kept;
+  /* The experts that tokens of prompt and completion chose, [experts_bytes] as treadle_generator_generate gives them,
+   * experts_top of each in a layer. NULL: they are not recorded. */
+  const uint8_t *experts;
+  size_t experts_bytes, experts_top;
   double score, reward; /* reward: the score with penalties of the length and the KL */
   double advantage;
   const double *advantages; /* [count]; NULL: each token's is `advantage` */

@@ -74,6 +74,7 @@ typedef struct treadle_rl_update {
   treadle_loss_options loss; /* each rank makes its own by the configuration, with this kl_coef */
   treadle_optimizer_step step;
   float *logprobs, *entropies; /* what they were before the step; entropies: NULL: not wanted */
+  int64_t *differing;          /* [samples of the batch] as in it; NULL: not wanted */
 } treadle_rl_update;
 treadle_status treadle_rl_call_update(treadle_rl_workers *workers, const treadle_rl_update *update,
                                       treadle_optimizer_figures *figures_p);

@@ -26,6 +26,7 @@
 enum { TREADLE_RECOMPUTE_NONE, TREADLE_RECOMPUTE_FULL };
 enum { TREADLE_BALANCING_NONE, TREADLE_BALANCING_AUX_LOSS };
 enum { TREADLE_STRATEGY_MEGATRON, TREADLE_STRATEGY_FSDP2 };
+enum { TREADLE_REPLAY_DISABLED, TREADLE_REPLAY_R3 };
 enum { TREADLE_DECAY_CONSTANT, TREADLE_DECAY_LINEAR, TREADLE_DECAY_COSINE };
 
 enum { TREADLE_TOO_LONG_ERROR, TREADLE_TOO_LONG_LEAVE_OUT };
@@ -77,6 +78,7 @@ typedef struct treadle_config_actor {
   double lr, min_lr, lr_warmup_fraction, weight_decay, adam_beta1, adam_beta2, adam_eps, clip_grad;
   int32_t lr_decay_style; /* TREADLE_DECAY_.. */
   const char *layout;     /* NULL: it follows from the sizes */
+  int32_t router_replay;  /* TREADLE_REPLAY_.. */
   int64_t lora_rank;      /* 0: the weights train */
   double lora_alpha;
   treadle_train_list target_modules;
@@ -330,7 +332,7 @@ typedef struct treadle_train_key {
 } treadle_train_key;
 
 enum {
-  TREADLE_TRAIN_KEYS = 53 + 95 + 4 + 11 + 24 + 11 + 9,
+  TREADLE_TRAIN_KEYS = 53 + 1 + 95 + 4 + 11 + 24 + 11 + 9,
   TREADLE_TRAIN_ALSO = 4,
   TREADLE_KEY_TEXT_BYTES = 192
 };
@@ -396,7 +398,7 @@ typedef struct treadle_train_limit {
   const char *instead; /* ends the refusal of another one; NULL: there is nothing to say */
 } treadle_train_limit;
 
-enum { TREADLE_TRAIN_LIMITS = 168 };
+enum { TREADLE_TRAIN_LIMITS = 166 };
 extern const treadle_train_limit treadle_train_limits[TREADLE_TRAIN_LIMITS];
 /* NULL: it has none. */
 const treadle_train_limit *treadle_train_limit_find(const char *path, treadle_train_run run);

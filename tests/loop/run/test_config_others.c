@@ -51,6 +51,18 @@ static void kl(void **state) {
                 "algorithm: {group_size: 4, adv_type: reinpp, kl_beta: 0.25, reinpp_kl_beta: 0.5}\n");
 }
 
+static void router_replay(void **state) {
+  (void)state;
+  treadle_train_config *config = read_ok("actor_rollout_ref:\n  actor: {router_replay: {mode: R3}}\n"
+                                         "  rollout: {enable_rollout_routing_replay: true}\n");
+  assert_int_equal(treadle_train_config_settings(config)->actor.router_replay, TREADLE_REPLAY_R3);
+  treadle_train_config_destroy(config);
+  config = read_ok("actor_rollout_ref:\n  actor: {megatron: {router_replay: {mode: disabled}}}\n");
+  assert_int_equal(treadle_train_config_settings(config)->actor.router_replay, TREADLE_REPLAY_DISABLED);
+  treadle_train_config_destroy(config);
+  check_refusal("must be one of disabled|R3", "actor_rollout_ref: {actor: {router_replay: {mode: R2}}}\n");
+}
+
 static void estimators(void **state) {
   (void)state;
   static const struct {
@@ -221,6 +233,7 @@ static void each_allocation(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(kl),
+                                     cmocka_unit_test(router_replay),
                                      cmocka_unit_test(estimators),
                                      cmocka_unit_test(losses),
                                      cmocka_unit_test(rewards),
