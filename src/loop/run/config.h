@@ -398,7 +398,7 @@ typedef struct treadle_train_limit {
   const char *instead; /* ends the refusal of another one; NULL: there is nothing to say */
 } treadle_train_limit;
 
-enum { TREADLE_TRAIN_LIMITS = 166 };
+enum { TREADLE_TRAIN_LIMITS = 171 };
 extern const treadle_train_limit treadle_train_limits[TREADLE_TRAIN_LIMITS];
 /* NULL: it has none. */
 const treadle_train_limit *treadle_train_limit_find(const char *path, treadle_train_run run);

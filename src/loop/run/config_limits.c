@@ -14,11 +14,12 @@
 #define OWN_REWARD                                                                                         \
   "a reward of your own is a process: rl_config.verifier_function=[command] and "                          \
   "rl_config.verifier_command (docs/rewards.md)"
-#define REWARDS     "rewards are those of rl_config.verifier_function"
-#define DTYPES      "both engines compute as megatron_training.bf16 says"
-#define CONFIG      "change the config.json in the folder of the model"
-#define MODEL_IS    "the model is what its config.json says"
-#define TRANSFORMER "actor_rollout_ref.actor.megatron.override_transformer_config."
+#define REWARDS      "rewards are those of rl_config.verifier_function"
+#define DTYPES       "both engines compute as megatron_training.bf16 says"
+#define CONFIG       "change the config.json in the folder of the model"
+#define MODEL_IS     "the model is what its config.json says"
+#define POLICY_ALONE "adapters are the policy's: a critic trains whole"
+#define TRANSFORMER  "actor_rollout_ref.actor.megatron.override_transformer_config."
 
 const treadle_train_limit treadle_train_limits[TREADLE_TRAIN_LIMITS] = {
     {"attention_dropout", {"0"}, NULL},
@@ -215,6 +216,11 @@ const treadle_train_limit treadle_train_limits[TREADLE_TRAIN_LIMITS] = {
     {"reward.use_reward_model", {"false"}, REWARDS},
     {"reward.reward_weights", {NULL}, "say rl_config.verifier_weight"},
 
+    {"critic_config.lora_rank", {"0"}, POLICY_ALONE},
+    {"critic_config.lora_r", {"0"}, POLICY_ALONE},
+    {"critic.model.lora_rank", {"0"}, POLICY_ALONE},
+    {"critic.model.lora.rank", {"0"}, POLICY_ALONE},
+    {"reward_config.lora_rank", {"0"}, POLICY_ALONE},
     {"critic_config.context_parallel_size", {"1"}, NULL},
     {"critic_config.ulysses_sequence_parallel_size", {"1"}, NULL},
     {"critic.megatron.context_parallel_size", {"1"}, NULL},
