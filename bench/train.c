@@ -1,5 +1,5 @@
 /* [mpirun -n N] bench_train MODEL [--layout hf:dtype=bf16] [--rows 64] [--tokens 160] [--micro-batch-size 16] [--threads N] [--kernels NAME]
- * [--exact on|off] [--device cpu] [--steps 3]: seconds of the parts of a training step, as one JSON object.
+ * [--exact on|off] [--device cpu] [--steps 3] [--lora-rank R]: seconds of the parts of a training step, as one JSON object.
  *
  * Forward is the loss alone, gradients are forward and backward, adamw is the optimizer's step. Each is done once before it is
  * timed, from barrier to barrier; printed are medians over the steps. Tokens are made up, and all of a row after its
@@ -14,7 +14,7 @@ static const char *const part_names[PARTS] = {"forward", "gradients", "adamw"};
 
 typedef struct bench {
   const char *layout, *kernels, *exact;
-  int64_t rows, tokens, micro, threads, steps;
+  int64_t rows, tokens, micro, threads, steps, lora_rank;
   treadle_trainer *trainer;
   treadle_batch *batch, *mine; /* the rows; those of this rank */
   treadle_forward_options forward;
@@ -78,6 +78,8 @@ static void read_options(bench *b, int count, char **texts) {
       b->threads = atoll(value);
     else if ((value = bench_option(texts, &i, "--steps")))
       b->steps = atoll(value);
+    else if ((value = bench_option(texts, &i, "--lora-rank")))
+      b->lora_rank = atoll(value);
     else if ((value = bench_option(texts, &i, "--device")))
       MUST(bench_need_host(value, "the built-in trainer computes on the host"));
     else
@@ -96,7 +98,8 @@ static void open_trainer(bench *b, treadle_group *group, const char *folder) {
                                            .most_rows = b->micro * b->tokens,
                                            .most_tokens = b->tokens,
                                            .optimizer = true,
-                                           .distributed_optimizer = true,
+                                           .distributed_optimizer = !b->lora_rank,
+                                           .lora_rank = b->lora_rank,
                                            .most_micro_batches = (int32_t)(b->rows / b->micro + 1)};
   treadle_model *model;
   treadle_layout *layout;

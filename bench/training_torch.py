@@ -2,9 +2,11 @@
 "micro": 16}, and {"forward": seconds, "gradients": seconds, "adamw": seconds} out. The first time a step is taken
 before it is timed.
 
-"autocast": weights and AdamW in float32, products in that dtype. Else all is of that dtype.
+"autocast": weights and AdamW in float32, products in that dtype. Else all is of that dtype. "experts": how those of a
+layer are computed, "grouped_mm" or "eager". LORA_RANK above 0: peft's adapters of all matrices of layers.
 
-  training_torch.py MODEL_FOLDER THREADS ROWS TOKENS"""
+  training_torch.py MODEL_FOLDER THREADS ROWS TOKENS [LORA_RANK]
+  training_torch.py --make MODEL_FOLDER CONFIG_JSON"""
 
 import contextlib
 import json
@@ -14,22 +16,35 @@ import time
 import torch
 import transformers
 
-folder = sys.argv[1]
-threads, rows, tokens = map(int, sys.argv[2:])
 transformers.logging.set_verbosity_error()
+if sys.argv[1] == '--make':
+    config = transformers.AutoConfig.for_model(**json.loads(sys.argv[3]))
+    torch.manual_seed(1)
+    transformers.AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).save_pretrained(sys.argv[2])
+    sys.exit()
+
+folder = sys.argv[1]
+threads, rows, tokens, rank = (*map(int, sys.argv[2:]), 0)[:4]
+TARGETS = ['q_proj', 'k_proj', 'v_proj', 'o_proj', 'gate_proj', 'up_proj', 'down_proj']
 torch.set_num_threads(threads)
 ids = torch.tensor([[3 + (i * 37 + j * 101) % 6000 for j in range(tokens)] for i in range(rows)])
 trainers = {}
 
 
-def trainer_of(dtype, autocast):
-    key = dtype, autocast
+def trainer_of(dtype, autocast, experts):
+    key = dtype, autocast, experts
     if key not in trainers:
         weights = torch.float32 if autocast else getattr(torch, dtype)
+        more = {'experts_implementation': experts} if experts else {}
         model = transformers.AutoModelForCausalLM.from_pretrained(
-            folder, dtype=weights, attn_implementation='sdpa'
+            folder, dtype=weights, attn_implementation='sdpa', **more
         ).train()
-        trainers[key] = model, torch.optim.AdamW(model.parameters(), lr=1e-5, weight_decay=0.1)
+        if rank:
+            import peft
+
+            model = peft.get_peft_model(model, peft.LoraConfig(r=rank, lora_alpha=16, target_modules=TARGETS))
+        trained = [p for p in model.parameters() if p.requires_grad]
+        trainers[key] = model, torch.optim.AdamW(trained, lr=1e-5, weight_decay=0.1)
     return trainers[key]
 
 
@@ -60,7 +75,7 @@ def run(job):
     seconds = {}
     for part in forward, gradients, adamw:
         begin = time.perf_counter()
-        part(*trainer_of(job['dtype'], job['autocast']), job)
+        part(*trainer_of(job['dtype'], job['autocast'], job.get('experts')), job)
         seconds[part.__name__] = time.perf_counter() - begin
     return seconds
 
