@@ -172,6 +172,7 @@ treadle_status treadle_replica_find(const treadle_transformer *transformer, cons
   r->chunks = chunks;
   TRY(find_holders(layout, r, transformer->embed, &r->embed));
   TRY(find_holders(layout, r, transformer->head < 0 ? transformer->score : transformer->head, &r->head));
+  r->embed_copies = r->embed & ~chunks[0].ranks;
   if (r->embed & chunks[0].ranks) r->embed &= chunks[0].ranks;
   if (r->head & chunks[r->chunk_count - 1].ranks) r->head &= chunks[r->chunk_count - 1].ranks;
 out:

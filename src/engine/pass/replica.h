@@ -39,6 +39,7 @@ typedef struct treadle_replica {
   const treadle_chunk_span *chunks; /* in the order of layers */
   treadle_rank_bits embed,
       head; /* who has rows of the embedding that the first chunk uses, and of the head */
+  treadle_rank_bits embed_copies; /* who else has rows of the embedding: for a tied head, or a draft */
 } treadle_replica;
 
 /* The ranks of this rank's group. */

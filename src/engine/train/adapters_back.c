@@ -36,6 +36,7 @@ typedef struct projection {
   const float *from;
   int64_t stride, count, rows, share;
   treadle_leaf_range leaves;
+  bool speaks; /* no other rank brings the same leaves */
   float *to;
 } projection;
 
@@ -115,12 +116,14 @@ static treadle_status find_product(projection *p, const float *values, bool is_b
   const treadle_train_adapters *a = p->a;
   treadle_exchange *within = p->leaves.all > 1 ? a->back->pass->ranks.within : NULL;
   const int64_t elems = p->rows * a->adapter->rank;
+  treadle_leaf_range mine = p->leaves;
   treadle_status status = TREADLE_OK;
+  if (!p->speaks) mine.leaves = 0;
   p->to = within ? treadle_exchange_room(within) : to;
   pack_tiles(p, values, is_b);
   treadle_team_run(a->back->pass->team, project, p);
   if (within)
-    TRY(treadle_parallel_sum(within, p->leaves, p->rows, a->adapter->rank, to, "gradients of adapters"));
+    TRY(treadle_parallel_sum(within, mine, p->rows, a->adapter->rank, to, "gradients of adapters"));
   for (int64_t i = 0; i < elems; i++) to[i] *= a->adapter->scale;
 out:
   return status;
@@ -210,6 +213,21 @@ typedef struct matrix_cut {
   treadle_leaf_range rows, columns;
 } matrix_cut;
 
+static bool speaks_for(const treadle_train_adapters *a, treadle_role role) {
+  const treadle_pass *p = a->back->pass;
+  if (!p->ranks.speaks) return true;
+  const treadle_pass_speaks *speaks = &p->ranks.speaks[a->present];
+  switch (role) {
+  case TREADLE_ROLE_GATE:
+  case TREADLE_ROLE_UP:
+  case TREADLE_ROLE_DOWN: return speaks->mlp;
+  case TREADLE_ROLE_SHARED_GATE:
+  case TREADLE_ROLE_SHARED_UP:
+  case TREADLE_ROLE_SHARED_DOWN: return speaks->shared;
+  default: return speaks->attention;
+  }
+}
+
 static matrix_cut cut_of(const treadle_train_adapters *a, treadle_role role) {
   const treadle_pass *p = a->back->pass;
   const treadle_transformer *d = a->back->transformer;
@@ -243,6 +261,7 @@ treadle_status treadle_train_adapter_back(treadle_train_adapters *a, const tread
   treadle_status status;
   if (!target || !rows) return TREADLE_OK;
   const matrix_cut cut = cut_of(a, role);
+  const bool speaks = speaks_for(a, role);
   const treadle_outer_ops *ops = ops_of(a);
   projection of_x = {.a = a,
                      .ops = ops,
@@ -251,7 +270,8 @@ treadle_status treadle_train_adapter_back(treadle_train_adapters *a, const tread
                      .count = w->column_count,
                      .rows = rows,
                      .share = w->columns / cut.columns.all,
-                     .leaves = cut.columns};
+                     .leaves = cut.columns,
+                     .speaks = speaks};
   projection of_dy = {.a = a,
                       .ops = ops,
                       .from = term->dy,
@@ -259,7 +279,8 @@ treadle_status treadle_train_adapter_back(treadle_train_adapters *a, const tread
                       .count = w->row_count,
                       .rows = rows,
                       .share = w->rows / cut.rows.all,
-                      .leaves = cut.rows};
+                      .leaves = cut.rows,
+                      .speaks = speaks};
   summing of_a = {.a = a,
                   .ops = ops,
                   .from = a->x,

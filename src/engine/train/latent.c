@@ -112,13 +112,16 @@ typedef struct head_rows {
 /* The gradient of a head's part of kv_up; and that of x, which dx gets, as x lies: NULL if it is not wanted. */
 static treadle_status back_head(const treadle_back *back, int32_t layer, int64_t rows,
                                 const head_rows *head, float *dx) {
+  const treadle_weight *whole = &back->grads[layer].weight[TREADLE_ROLE_KV_UP];
   part_of weight, grad;
   treadle_status status;
   take_part(&back->pass->layers[layer].weight[TREADLE_ROLE_KV_UP], head->row, head->rows, &weight);
-  take_part(&back->grads[layer].weight[TREADLE_ROLE_KV_UP], head->row, head->rows, &grad);
   const treadle_back_term term = {&weight.weight, head->dy, head->dy_stride, head->rows};
   TRY(treadle_back_take_rows(back, head->x, head->x_stride, back->transformer->latent_dim, rows));
-  TRY(treadle_back_weight(back, &term, &grad.weight, rows));
+  if (treadle_is_there(whole)) { /* adapters may train in place of weights */
+    take_part(whole, head->row, head->rows, &grad);
+    TRY(treadle_back_weight(back, &term, &grad.weight, rows));
+  }
   if (dx) TRY(treadle_back_through(back, &term, rows, dx, head->x_stride));
 out:
   return status;

@@ -139,9 +139,9 @@ uint64_t treadle_train_board_bytes(const treadle_trainer *t, const treadle_train
                                         : places_of(room, &t->stage.pipeline).all);
 }
 
-/* Is the gradient of the embedding in two halves, on two stages? */
-static bool has_far_halves(const treadle_transformer *transformer, const treadle_pipeline *pipeline) {
-  return transformer->embed == transformer->head && pipeline->stages > 1;
+/* Is the gradient of the embedding on two stages? The last one has half of a tied one; and of a draft's copy, which nothing adds to, all is zero. */
+static bool has_far_halves(const treadle_replica *replica, const treadle_pipeline *pipeline) {
+  return replica->embed_copies && pipeline->stages > 1;
 }
 
 /* Ranks whose exchanges are made behind; NULL: this rank has none. All ranks split before any takes memory, which it may lack alone. */
@@ -157,7 +157,7 @@ static treadle_status split_ranks(const treadle_train_ranks *ranks, const treadl
   treadle_status status = TREADLE_OK;
   *sets_p = (ends_and_replicas){0};
   if (replica->count > 1) TRY(treadle_board_split(ranks->board, replica->position, &sets_p->replicas));
-  if (has_far_halves(pass->transformer, &stage->pipeline))
+  if (has_far_halves(replica, &stage->pipeline))
     TRY(treadle_board_split(ranks->board, end ? colour : -1, &sets_p->ends));
 out:
   return status;
@@ -324,7 +324,8 @@ out:
 }
 
 static treadle_status join_ends(treadle_exchange *ends, const treadle_back *back, bool is_first) {
-  const treadle_weight *grad = is_first ? &back->grad_embed : &back->grad_head;
+  const bool tied = back->transformer->embed == back->transformer->head;
+  const treadle_weight *grad = is_first || !tied ? &back->grad_embed : &back->grad_head;
   const treadle_leaf_range mine = {is_first ? 0 : 1, 1, 2};
   int64_t hidden = back->transformer->hidden;
   treadle_status status = TREADLE_OK;

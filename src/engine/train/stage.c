@@ -12,6 +12,10 @@ static treadle_status find_stages(treadle_train_stage *stage, const treadle_repl
   if (r->chunk_count > TREADLE_TRAIN_CHUNKS)
     return treadle_fail(TREADLE_REFUSED, "layout '%s': %d chunks of layers; training takes at most %d",
                         layout->text, r->chunk_count, TREADLE_TRAIN_CHUNKS);
+  if (stages > 1 && r->embed_copies & ~r->chunks[r->chunk_count - 1].ranks)
+    REFUSE("layout '%s' has the embedding on a stage between the first and the last; training takes it on "
+           "these two",
+           layout->text);
   for (int32_t c = 0; c < r->chunk_count; c++)
     if (r->chunk_count % stages || r->chunks[c].ranks != r->chunks[c % stages].ranks)
       return treadle_fail(TREADLE_REFUSED,

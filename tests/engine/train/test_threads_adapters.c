@@ -278,8 +278,31 @@ static void test_memory(void **state) {
   assert_true(10 * (adapters.grads + adapters.optimizer) < like.plan.grads + like.plan.optimizer);
 }
 
+/* Ranks with other experts have the same dense matrices, and one of them speaks; and adapters beside latent attention, which trains none. */
+static void test_experts(void **state) {
+  static const struct {
+    const char *model, *modules, *layout;
+    int ranks;
+  } cases[] = {{"qwen2moe", NULL, "megatron:ep=2", 2},
+               {"qwen2moe", NULL, "megatron:tp=2,ep=4,etp=1", 4},
+               {"qwen2moe", "q_proj,down_proj", "megatron:tp=2,ep=2,etp=1", 2},
+               {"dsv3-yarn", "gate_proj,up_proj,down_proj", "megatron:tp=2,pp=2,ep=2,etp=1", 4},
+               {"dsv3-yarn", "gate_proj", "megatron:ep=2", 2}};
+  (void)state;
+  for (size_t i = 0; i < TEST_COUNT(cases); i++) {
+    char path[512];
+    one_rank like = like_of(path, cases[i].model, cases[i].modules);
+    like.layout = "hf";
+    if (run(&like)) fail_msg("%s: %s", cases[i].model, like.message);
+    const one_rank got = run_ranks(&like, cases[i].layout, cases[i].ranks);
+    if (got.digest != like.digest || got.weights != like.weights)
+      fail_msg("%s, %s: other bits", cases[i].model, cases[i].layout);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_same_bits), cmocka_unit_test(test_replicas),
-                                     cmocka_unit_test(test_merged), cmocka_unit_test(test_memory)};
+                                     cmocka_unit_test(test_merged), cmocka_unit_test(test_memory),
+                                     cmocka_unit_test(test_experts)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
