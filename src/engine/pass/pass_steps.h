@@ -436,7 +436,10 @@ typedef treadle_status (*treadle_expert_work)(void *context, int32_t layer,
                                               const treadle_expert_rows *rows);
 /* buffers.places and expert_begin, from [rows, top] choices. */
 void treadle_pass_list_places(treadle_pass *pass, const treadle_routed *routed, int64_t rows);
-/* Then: experts that this rank answers for, ascending, block by block. */
+/* Then: all rows of an expert, of a step's `rows`. */
+treadle_expert_rows treadle_pass_rows_of(const treadle_pass *pass, int32_t layer, int32_t expert,
+                                         int64_t rows);
+/* And experts that this rank answers for, ascending, block by block. */
 treadle_status treadle_pass_each_block(treadle_pass *pass, int32_t layer, int64_t rows,
                                        treadle_expert_work work, void *context);
 /* Does this rank answer for an expert, or for its part of one? */

@@ -10,6 +10,8 @@
 #include "nn/router_back.h"
 #include "train/back_mlp.h"
 #include "train/back_sum.h"
+#include "train/context.h"
+#include "train/context_experts.h"
 #include "train/ranks.h"
 #include "train/routers.h"
 
@@ -94,7 +96,7 @@ static int64_t room_of_gradients(const experts *w) {
 
 static treadle_back_gated expert_of(const experts *w, int32_t expert) {
   const treadle_back *back = w->back;
-  const treadle_layer_weights *grads = &back->grads[w->layer];
+  const treadle_layer_weights *grads = treadle_context_grads(back, w->layer);
   return (treadle_back_gated){.weights = treadle_pass_expert_of(back->pass, w->layer, expert),
                               .gate = grads->expert_gate ? &grads->expert_gate[expert] : NULL,
                               .up = grads->expert_up ? &grads->expert_up[expert] : NULL,
@@ -159,6 +161,7 @@ static treadle_status back_block(void *context, int32_t layer, const treadle_exp
                                 .stride = hidden};
   treadle_status status;
   (void)layer;
+  if (!block->count) return treadle_back_gate_up(back, &mlp, 0, both); /* rows of other ranks alone */
   TRY(prepare_block(w, &mlp, block));
   treadle_pass_share(back->pass, dot_rows, &by_weight, block->count * inner);
   treadle_pass_share(back->pass, scale_rows, &scale, block->count * hidden);
@@ -231,13 +234,12 @@ out:
 /* buffers.dnormed: what the shared expert gives; zero where there is none. */
 static treadle_status back_shared(experts *w) {
   const treadle_back *back = w->back;
-  const treadle_weight *grad = back->grads[w->layer].weight;
   const int64_t hidden = back->transformer->hidden;
+  const treadle_role roles[] = {TREADLE_ROLE_SHARED_GATE, TREADLE_ROLE_SHARED_UP, TREADLE_ROLE_SHARED_DOWN};
   float *dy = back->pass->buffers.normed; /* which backward has no other use of */
   treadle_back_gated mlp = {.weights = treadle_pass_shared_of(back->pass, w->layer),
-                            .gate = &grad[TREADLE_ROLE_SHARED_GATE],
-                            .up = &grad[TREADLE_ROLE_SHARED_UP],
-                            .down = &grad[TREADLE_ROLE_SHARED_DOWN],
+                            .layer = w->layer,
+                            .roles = roles,
                             .all = back->transformer->shared_intermediate,
                             .x = back->buffers.normed2,
                             .dy = back->buffers.dx,
@@ -302,24 +304,25 @@ static void add_rows(void *context, int32_t index, int32_t count) {
 /* The matrices that give logits of the router, and of the shared expert's gate. All ranks have all of them. */
 static treadle_status back_router(experts *w) {
   const treadle_back *back = w->back;
-  const treadle_weight *weight = back->pass->layers[w->layer].weight, *grad = back->grads[w->layer].weight;
+  const treadle_weight *weight = back->pass->layers[w->layer].weight;
   const int64_t hidden = back->transformer->hidden, all = back->transformer->routing.experts;
+  const treadle_role roles[] = {TREADLE_ROLE_ROUTER, TREADLE_ROLE_SHARED_SCALE};
+  const treadle_back_rows normed = {back->buffers.normed2, hidden, hidden, w->rows};
   const treadle_back_term terms[] = {
       {&weight[TREADLE_ROLE_ROUTER], w->kept->router_logits, all, all},
       {&weight[TREADLE_ROLE_SHARED_SCALE], back->buffers.experts.by_shared, 1, 1},
   };
   const bool scaled = treadle_is_there(&weight[TREADLE_ROLE_SHARED_SCALE]);
+  const int first = back->routers->frozen ? 1 : 0, end = scaled ? 2 : 1;
   const treadle_back_inputs inputs = {.terms = terms,
-                                      .count = scaled ? 2 : 1,
+                                      .count = end,
                                       .leaves = {0, 1, 1},
                                       .rows = w->rows,
                                       .dx = back->pass->buffers.normed,
                                       .stride = hidden};
   treadle_status status;
-  TRY(treadle_back_take_rows(back, back->buffers.normed2, hidden, hidden, w->rows));
-  if (!back->routers->frozen)
-    TRY(treadle_back_weight(back, &terms[0], &grad[TREADLE_ROLE_ROUTER], w->rows));
-  if (scaled) TRY(treadle_back_weight(back, &terms[1], &grad[TREADLE_ROLE_SHARED_SCALE], w->rows));
+  if (first < end)
+    TRY(treadle_back_weights(back, w->layer, &normed, terms + first, roles + first, end - first));
   TRY(treadle_back_input(back, &inputs));
   treadle_team_run(back->pass->team, add_rows, w);
 out:
@@ -337,16 +340,17 @@ treadle_status treadle_back_experts(const treadle_back *back, int32_t layer, int
                                        .dy = back->buffers.dnormed,
                                        .dx = back->buffers.dx,
                                        .rows = rows};
+  const int64_t *begin;
   treadle_status status;
   TRY(back_shared(&w));
   treadle_pass_list_places(p, kept->routed, rows);
-  TRY(treadle_pass_each_block(p, layer, rows, back_block, &w));
+  TRY(treadle_context_count_choices(back, &begin));
+  TRY(treadle_context_each_block(back, layer, rows, back_block, &w));
   const int64_t results = p->buffers.expert_nodes * rows * p->transformer->routing.top;
   TRY(treadle_pass_bring_experts(p, results + (results + hidden - 1) / hidden));
-  w.losses = treadle_train_routers_of(back->routers, layer, p->buffers.expert_begin);
+  w.losses = treadle_train_routers_of(back->routers, layer, begin);
   treadle_team_run(p->team, join_rows, &w);
-  for (int64_t row = 0; row < rows; row++)
-    back->routers->losses[layer] += back->buffers.experts.row_losses[row];
+  TRY(treadle_context_add_losses(back, rows, &back->routers->losses[layer]));
   TRY(back_router(&w));
   TRY(treadle_back_norm(back, &norm));
 out:

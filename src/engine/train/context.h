@@ -51,10 +51,18 @@ uint64_t treadle_context_head_room(const treadle_back *back);
 
 /* The shares of gradients, once these have their places; and the rows of the head that this rank computes. */
 treadle_status treadle_context_find_shares(treadle_back *back, treadle_arena *arena);
+/* Where this rank adds up gradients of a layer's weights: its shares, or all. */
+static inline const treadle_layer_weights *treadle_context_grads(const treadle_back *back, int32_t layer) {
+  return back->context.ranks > 1 ? &back->context.grads[layer] : &back->grads[layer];
+}
 /* Of `rows`, those that this rank adds up. */
 treadle_row_range treadle_context_share(const treadle_back *back, int64_t rows);
 
 /* ---- Rows of all ranks ---- */
+
+/* All ranks bring matrices, of their own numbers of rows, which lie in the room. */
+treadle_status treadle_context_meet(const treadle_back *back, int64_t rows, int64_t columns,
+                                    const char *what);
 
 /* A matrix [own rows, columns]. */
 typedef struct treadle_context_matrix {

@@ -25,6 +25,7 @@
  *     sequence.c         rows of the residual stream, divided among tensor parallel ranks
  *     context.c          tokens of a micro batch, divided among context parallel ranks
  *     back_weights.c     gradients of weights, over the tokens of all of these
+ *     context_experts.c  the same of experts, over the rows that chose them
  *   stage.h            this rank's layers, and the rings between stages
  *     pipeline.c         in which order a rank takes micro batches through its layers
  *   ranks.h            the ranks that compute together, and what each of them brings
