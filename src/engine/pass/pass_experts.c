@@ -126,7 +126,7 @@ treadle_gated treadle_pass_expert_of(const treadle_pass *p, int32_t layer, int32
 }
 
 bool treadle_pass_brings(const treadle_pass *p, int32_t layer, int32_t expert) {
-  return p->ranks.within ? p->ranks.brings[expert] : p->layers[layer].expert_down[expert].segment_count > 0;
+  return p->ranks.brings ? p->ranks.brings[expert] : p->layers[layer].expert_down[expert].segment_count > 0;
 }
 
 treadle_expert_rows treadle_pass_rows_of(const treadle_pass *p, int32_t layer, int32_t expert,

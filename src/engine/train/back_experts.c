@@ -12,6 +12,7 @@
 #include "train/back_sum.h"
 #include "train/context.h"
 #include "train/context_experts.h"
+#include "train/expert_rows.h"
 #include "train/ranks.h"
 #include "train/routers.h"
 
@@ -66,8 +67,6 @@ typedef struct scaling {
   const treadle_back *back;
   float *t, *dy;
   const float *by; /* [rows] */
-  const treadle_expert_rows *block;
-  const treadle_routed *routed; /* in place of by: of each slot of the block */
   int64_t rows, columns;
 } scaling;
 
@@ -79,24 +78,16 @@ static void scale_rows(void *context, int32_t index, int32_t count) {
   const scaling *w = context;
   const int64_t hidden = w->back->transformer->hidden, end = w->rows * (index + 1) / count;
   for (int64_t r = w->rows * index / count; r < end; r++) {
-    const float scale = w->by ? w->by[r] : w->routed[w->block->places[r]].weight;
-    scale_values(w->t + r * w->columns, scale, w->columns);
-    scale_values(w->dy + r * hidden, scale, hidden);
+    scale_values(w->t + r * w->columns, w->by[r], w->columns);
+    scale_values(w->dy + r * hidden, w->by[r], hidden);
   }
 }
 
 /* ---- Experts of this rank ----------------------------------------------------------------------------------- */
 
-/* Results of experts lie in the room: gradients of what they multiplied, [nodes, places, hidden], then derivatives by weights,
- * [nodes, places]. */
-static int64_t room_of_gradients(const experts *w) {
-  const treadle_pass *p = w->back->pass;
-  return p->buffers.expert_nodes * w->rows * p->transformer->routing.top * p->transformer->hidden;
-}
-
 static treadle_back_gated expert_of(const experts *w, int32_t expert) {
   const treadle_back *back = w->back;
-  const treadle_layer_weights *grads = treadle_context_grads(back, w->layer);
+  const treadle_layer_weights *grads = treadle_context_expert_grads(back, w->layer);
   return (treadle_back_gated){.weights = treadle_pass_expert_of(back->pass, w->layer, expert),
                               .gate = grads->expert_gate ? &grads->expert_gate[expert] : NULL,
                               .up = grads->expert_up ? &grads->expert_up[expert] : NULL,
@@ -115,9 +106,6 @@ static treadle_status prepare_block(const experts *w, const treadle_back_gated *
   const treadle_pass_buffers own = *b;
   const int64_t inner = mlp->weights.down->column_count;
   treadle_status status;
-  treadle_pass_gather_places(back->pass, block->places, block->count, back->buffers.normed2, b->gathered);
-  treadle_pass_gather_places(back->pass, block->places, block->count, back->buffers.dx,
-                             back->buffers.experts.dy);
   b->wide = mlp->gate_up;
   b->wide_columns = 2 * inner;
   b->middle = back->buffers.middle;
@@ -134,22 +122,22 @@ static treadle_status back_block(void *context, int32_t layer, const treadle_exp
   const experts *w = context;
   const treadle_back *back = w->back;
   const treadle_back_gated mlp = expert_of(w, block->expert);
+  const treadle_expert_slopes by = treadle_expert_rows_slopes(back, block);
   const int64_t inner = mlp.weights.down->column_count, hidden = back->transformer->hidden;
-  float *room = treadle_pass_expert_room(back->pass);
+  float weights[TREADLE_EXPERT_ROWS];
   dots by_weight = {.back = back,
                     .t = back->buffers.dmiddle,
                     .h = back->buffers.middle,
                     .leaves = treadle_back_down_leaves(&mlp),
                     .rows = block->count,
                     .columns = inner,
-                    .node_stride = block->of * back->transformer->routing.top,
-                    .at = block->places,
-                    .by = room + room_of_gradients(w)};
+                    .node_stride = by.node_stride,
+                    .at = by.at,
+                    .by = by.to};
   scaling scale = {.back = back,
                    .t = back->buffers.dmiddle,
                    .dy = back->buffers.experts.dy,
-                   .block = block,
-                   .routed = w->kept->routed,
+                   .by = weights,
                    .rows = block->count,
                    .columns = inner};
   treadle_back_term both[2];
@@ -162,12 +150,13 @@ static treadle_status back_block(void *context, int32_t layer, const treadle_exp
   treadle_status status;
   (void)layer;
   if (!block->count) return treadle_back_gate_up(back, &mlp, 0, both); /* rows of other ranks alone */
+  treadle_expert_rows_take(back, w->kept->routed, block, weights);
   TRY(prepare_block(w, &mlp, block));
   treadle_pass_share(back->pass, dot_rows, &by_weight, block->count * inner);
   treadle_pass_share(back->pass, scale_rows, &scale, block->count * hidden);
   TRY(treadle_back_gate_up(back, &mlp, block->count, both));
   TRY(treadle_back_input(back, &inputs));
-  treadle_pass_scatter_places(back->pass, block, inputs.dx, room);
+  treadle_expert_rows_give(back, block);
 out:
   return status;
 }
@@ -270,11 +259,8 @@ static void join_rows(void *context, int32_t index, int32_t count) {
   const treadle_router router = treadle_pass_router(p, w->layer);
   const int64_t top = router.top_k, hidden = p->transformer->hidden, all = router.experts,
                 end = w->rows * (index + 1) / count;
-  const treadle_expert_results gradients = {.each = hidden, .places = w->rows * top},
-                               weights = {.at = room_of_gradients(w),
-                                          .own = w->rows * top * hidden,
-                                          .each = 1,
-                                          .places = w->rows * top};
+  const treadle_expert_results gradients = treadle_expert_rows_gradients(back, w->rows),
+                               weights = treadle_expert_rows_by_weight(back, w->rows);
   float by_weight[TREADLE_ROUTER_MAX_CHOSEN], *scores = p->buffers.scores + index * 3 * all;
   for (int64_t row = w->rows * index / count; row < end; row++) {
     const treadle_routed *routed = w->kept->routed + row * top;
@@ -331,7 +317,6 @@ out:
 
 treadle_status treadle_back_experts(const treadle_back *back, int32_t layer, int64_t rows,
                                     const treadle_train_activations *kept) {
-  const int64_t hidden = back->transformer->hidden;
   treadle_pass *p = back->pass;
   experts w = {.back = back, .kept = kept, .layer = layer, .rows = rows};
   const treadle_back_norm_rows norm = {.norm = &p->layers[layer].weight[TREADLE_ROLE_MLP_NORM],
@@ -345,9 +330,9 @@ treadle_status treadle_back_experts(const treadle_back *back, int32_t layer, int
   TRY(back_shared(&w));
   treadle_pass_list_places(p, kept->routed, rows);
   TRY(treadle_context_count_choices(back, &begin));
-  TRY(treadle_context_each_block(back, layer, rows, back_block, &w));
-  const int64_t results = p->buffers.expert_nodes * rows * p->transformer->routing.top;
-  TRY(treadle_pass_bring_experts(p, results + (results + hidden - 1) / hidden));
+  TRY(treadle_expert_rows_begin(back, kept->routed));
+  TRY(treadle_expert_rows_each(back, layer, rows, back_block, &w));
+  TRY(treadle_expert_rows_show(back, rows));
   w.losses = treadle_train_routers_of(back->routers, layer, begin);
   treadle_team_run(p->team, join_rows, &w);
   TRY(treadle_context_add_losses(back, rows, &back->routers->losses[layer]));

@@ -23,21 +23,30 @@ out:
   return status;
 }
 
-/* Ranks with different experts compute together: do all of them have the same tokens? */
+/* Are the experts of a replica spread over its context parallel ranks? Then it has all of them, and one data parallel
+ * coordinate. */
 static treadle_status check_experts(const treadle_layout *layout, const treadle_replica *replica,
-                                    int64_t cp) {
-  int64_t first, index;
+                                    int64_t cp, bool *spreads_p) {
+  int64_t first, first_data, index, data, others = 0;
   treadle_status status = TREADLE_OK;
-  for (int i = 0; replica && i < replica->rank_count && !status; i++) {
-    TRY(treadle_layout_coordinate(layout, replica->ranks[0], "cp", &first));
+  *spreads_p = false;
+  if (!replica) return TREADLE_OK;
+  TRY(treadle_layout_coordinate(layout, replica->ranks[0], "cp", &first));
+  TRY(treadle_layout_coordinate(layout, replica->ranks[0], "dp", &first_data));
+  for (int i = 0; i < replica->rank_count; i++) {
     TRY(treadle_layout_coordinate(layout, replica->ranks[i], "cp", &index));
-    if (index != first)
-      status =
-          treadle_fail(TREADLE_REFUSED,
-                       "layout '%s' spreads experts over context parallel ranks, of which it has %lld; "
-                       "training takes an ep times etp that divides tp",
-                       layout->text, (long long)cp);
+    TRY(treadle_layout_coordinate(layout, replica->ranks[i], "dp", &data));
+    others += index != first;
+    *spreads_p = *spreads_p || index != first;
+    if (data != first_data) others = -replica->rank_count;
   }
+  if (!*spreads_p || others * cp == replica->rank_count * (cp - 1)) return TREADLE_OK;
+  status =
+      treadle_fail(TREADLE_REFUSED,
+                   "layout '%s' spreads experts over some of its context parallel ranks, %lld, or over "
+                   "data parallel ranks, too; training takes an ep times etp that divides tp, or is tp "
+                   "times cp",
+                   layout->text, (long long)cp);
 out:
   return status;
 }
@@ -47,6 +56,7 @@ treadle_status treadle_context_place(const treadle_layout *layout, int32_t ulyss
                                      treadle_context_rank *place_p) {
   const int64_t number = replica ? replica->number : rank, count = replica ? replica->count : layout->ranks;
   int64_t cp, ranks = ulysses > 1 ? ulysses : 1, index;
+  bool spreads;
   treadle_status status;
   TRY(ranks_of_layout(layout, &cp));
   if (cp > 1 && ranks > 1)
@@ -62,10 +72,11 @@ treadle_status treadle_context_place(const treadle_layout *layout, int32_t ulyss
                                     .ranks = (int32_t)ranks,
                                     .index = (int32_t)(number % ranks)};
   if (cp == 1) goto out;
-  TRY(check_experts(layout, replica, cp));
+  TRY(check_experts(layout, replica, cp, &spreads));
   TRY(treadle_layout_coordinate(layout, rank, "cp", &index));
   TRY(treadle_layout_coordinate(layout, rank, "dp", &place_p->data_rank));
-  place_p->data_ranks = count / cp;
+  place_p->data_ranks = spreads ? count : count / cp;
+  place_p->spreads_experts = spreads;
   place_p->ranks = (int32_t)cp;
   place_p->index = (int32_t)index;
 out:
@@ -76,6 +87,11 @@ int64_t treadle_context_most_rows(int64_t rows, int32_t ranks) {
   if (ranks == 1) return rows;
   return treadle_larger(treadle_context_most(rows, ranks),
                         rows < TREADLE_HEAD_ROWS ? rows : TREADLE_HEAD_ROWS);
+}
+
+void treadle_context_begin(treadle_back *back, int64_t rows) {
+  back->context.now = rows;
+  treadle_pass_divide_rows(back->pass, rows);
 }
 
 treadle_row_range treadle_context_own(const treadle_back *back) {

@@ -124,7 +124,7 @@ treadle_status treadle_back_expert_weights(const treadle_back *back, const tread
                                            const treadle_weight *const *grads, int count) {
   block_rows w = {.back = back, .x = x, .terms = terms, .count = count, .columns = x->columns};
   treadle_status status;
-  if (back->context.ranks == 1) return add_own(back, x, terms, grads, count);
+  if (!treadle_context_shares_experts(back)) return add_own(back, x, terms, grads, count);
   w.kept = x->columns;
   for (int i = 0; i < count; i++) {
     w.shares[i] = treadle_context_share(back, terms[i].weight->row_count);
