@@ -50,9 +50,6 @@ treadle_status treadle_context_check_heads(const treadle_pass *p) {
     return treadle_fail(TREADLE_REFUSED,
                         "%s: latent attention does not go with context parallel ranks (%d)", d->model->path,
                         ranks);
-  if (d->routing.experts)
-    return treadle_fail(TREADLE_REFUSED, "%s: experts do not go with context parallel ranks (%d)",
-                        d->model->path, ranks);
   if (p->heads.kv_count % ranks == 0 && p->heads.count % ranks == 0) return TREADLE_OK;
   return treadle_fail(
       TREADLE_REFUSED,

@@ -3,6 +3,7 @@
  * the shared expert last. Nothing of it depends on which rank has an expert. */
 #include "pass/pass_steps.h"
 
+#include "base/larger.h"
 #include "nn/exp.h"
 
 #include <math.h>
@@ -152,7 +153,19 @@ treadle_gated treadle_pass_expert_of(const treadle_pass *p, int32_t layer, int32
 }
 
 bool treadle_pass_brings(const treadle_pass *p, int32_t layer, int32_t expert) {
-  return p->ranks.within ? p->ranks.brings[expert] : p->layers[layer].expert_down[expert].segment_count > 0;
+  return p->ranks.brings ? p->ranks.brings[expert] : p->layers[layer].expert_down[expert].segment_count > 0;
+}
+
+treadle_expert_rows treadle_pass_rows_of(const treadle_pass *p, int32_t layer, int32_t expert,
+                                         int64_t rows) {
+  const int64_t *begin = p->buffers.expert_begin;
+  const treadle_leaf_range leaves =
+      treadle_pass_leaves(&p->layers[layer].expert_down[expert], p->expert_leaves);
+  return (treadle_expert_rows){.expert = expert,
+                               .places = p->buffers.places + begin[expert],
+                               .count = begin[expert + 1] - begin[expert],
+                               .of = rows,
+                               .nodes = treadle_leaf_nodes(leaves, NULL)};
 }
 
 treadle_status treadle_pass_each_block(treadle_pass *p, int32_t layer, int64_t rows,
@@ -161,15 +174,10 @@ treadle_status treadle_pass_each_block(treadle_pass *p, int32_t layer, int64_t r
   treadle_status status = TREADLE_OK;
   for (int32_t e = 0; e < p->transformer->routing.experts; e++) {
     if (begin[e] == begin[e + 1] || !treadle_pass_brings(p, layer, e)) continue;
-    const treadle_leaf_range leaves =
-        treadle_pass_leaves(&p->layers[layer].expert_down[e], p->expert_leaves);
+    treadle_expert_rows block = treadle_pass_rows_of(p, layer, e, rows);
     for (int64_t at = begin[e]; at < begin[e + 1]; at += TREADLE_EXPERT_ROWS) {
-      int64_t left = begin[e + 1] - at;
-      const treadle_expert_rows block = {.expert = e,
-                                         .places = p->buffers.places + at,
-                                         .count = left < TREADLE_EXPERT_ROWS ? left : TREADLE_EXPERT_ROWS,
-                                         .of = rows,
-                                         .nodes = treadle_leaf_nodes(leaves, NULL)};
+      block.places = p->buffers.places + at;
+      block.count = treadle_smaller(begin[e + 1] - at, TREADLE_EXPERT_ROWS);
       TRY(work(context, layer, &block));
     }
   }

@@ -16,9 +16,11 @@
 int64_t treadle_pass_measure_groups(const treadle_pass *p) {
   const treadle_transformer *d = p->transformer;
   const treadle_pass_buffers *b = &p->buffers;
-  int64_t most = treadle_smaller(d->routing.top, b->held);
-  return p->options.most_rows *
-         treadle_larger(d->hidden + d->routing.top, most * b->expert_nodes * d->hidden);
+  const int64_t most = treadle_smaller(d->routing.top, b->held) * b->expert_nodes,
+                row = d->hidden + d->routing.top, rows = treadle_pass_round_rows(p);
+  if (p->context.ranks == 1) return rows * treadle_larger(row, most * d->hidden);
+  /* backward brings dy, too, and gives derivatives by weights */
+  return rows * treadle_larger(2 * row, most * (d->hidden + 1)) + d->hidden;
 }
 
 static treadle_status take_tables(treadle_pass *p) {
@@ -88,6 +90,15 @@ out:
   return status;
 }
 
+void treadle_pass_divide_rows(treadle_pass *p, int64_t rows) {
+  treadle_pass_groups *g = &p->ranks.groups;
+  if (!g->set) return;
+  for (int k = 0; k < g->count; k++) g->begin[k] = treadle_context_span(rows, p->context.ranks, k).first;
+  g->begin[g->count] = rows;
+  g->round = 0;
+  g->end = rows;
+}
+
 /* Rows of the round that a rank of the set brings. */
 static treadle_row_range share_of(const treadle_pass_groups *g, int member) {
   const int64_t first = treadle_larger(g->begin[g->group[member]], g->round),
@@ -97,19 +108,28 @@ static treadle_row_range share_of(const treadle_pass_groups *g, int member) {
                              first + (end - first) * (g->place[member] + 1) / g->shares[member]};
 }
 
-/* Then buffers.brought has all rows of the round. */
-static treadle_status bring_rows(treadle_pass *p) {
+static float *copy_row(const treadle_pass *p, const float *x, int64_t row, float *to) {
+  const int64_t hidden = p->transformer->hidden;
+  memcpy(to, x + row * hidden, (size_t)hidden * sizeof *to);
+  return to + hidden;
+}
+
+treadle_status treadle_pass_bring_rows(treadle_pass *p, const treadle_group_rows *own) {
   const treadle_pass_groups *g = &p->ranks.groups;
-  const int64_t hidden = p->transformer->hidden, top = p->transformer->routing.top, columns = hidden + top;
+  const int64_t top = p->transformer->routing.top,
+                columns = (p->transformer->hidden + top) * (own->dy ? 2 : 1);
   const treadle_row_range mine = share_of(g, g->set->index);
   const treadle_exchange_part part = part_of(g, mine.end - mine.first, columns);
   float *to = treadle_exchange_room(g->exchange);
   int64_t others;
   treadle_status status;
-  for (int64_t row = mine.first - g->begin[g->own]; row < mine.end - g->begin[g->own];
-       row++, to += columns) {
-    memcpy(to, p->buffers.normed + row * hidden, (size_t)hidden * sizeof *to);
-    for (int64_t k = 0; k < top; k++) to[hidden + k] = (float)p->buffers.routed[row * top + k].expert;
+  for (int64_t row = mine.first - g->begin[g->own]; row < mine.end - g->begin[g->own]; row++) {
+    const treadle_routed *routed = own->routed + row * top;
+    to = copy_row(p, own->x, row, to);
+    for (int64_t k = 0; k < top; k++) *to++ = (float)routed[k].expert;
+    if (!own->dy) continue;
+    to = copy_row(p, own->dy, row, to);
+    for (int64_t k = 0; k < top; k++) *to++ = routed[k].weight;
   }
   TRY(treadle_parallel_slots(g->exchange, &part, "rows for experts"));
   for (int m = 0; m < g->set->count; m++) {
@@ -122,8 +142,7 @@ out:
   return status;
 }
 
-/* The rows of each expert, and where its results will be. */
-static void place_rows(treadle_pass *p) {
+void treadle_pass_place_rows(treadle_pass *p) {
   treadle_pass_groups *g = &p->ranks.groups;
   const treadle_pass_ranks *r = &p->ranks;
   const treadle_pass_buffers *b = &p->buffers;
@@ -161,16 +180,21 @@ static void gather_rows(void *context, int32_t index, int32_t count) {
            (size_t)hidden * sizeof(float));
 }
 
+int64_t treadle_pass_group_start(const treadle_pass *p, int32_t expert) {
+  const treadle_pass_groups *g = &p->ranks.groups;
+  int32_t n = 0;
+  while (p->ranks.expert_nodes[expert][n].member != g->set->index) n++;
+  return g->start[expert][n];
+}
+
 /* Its results lie in the room as products leave them, node after node. */
 static treadle_status run_expert(treadle_pass *p, int32_t layer, int32_t expert) {
   const treadle_pass_groups *g = &p->ranks.groups;
   const treadle_gated mlp = treadle_pass_expert_of(p, layer, expert);
   const int64_t hidden = p->transformer->hidden, rows = g->chosen[expert];
-  int32_t n = 0;
   treadle_status status = TREADLE_OK;
   if (!rows) return TREADLE_OK;
-  while (p->ranks.expert_nodes[expert][n].member != g->set->index) n++;
-  float *room = treadle_exchange_room(g->exchange) + g->start[expert][n] * hidden;
+  float *room = treadle_exchange_room(g->exchange) + treadle_pass_group_start(p, expert) * hidden;
   for (int64_t at = 0; at < rows; at += TREADLE_EXPERT_ROWS) {
     gathering block = {.pass = p,
                        .places = p->buffers.places + g->first[expert] + at,
@@ -182,7 +206,8 @@ out:
   return status;
 }
 
-const float *treadle_pass_group_slot(const treadle_pass *p, int32_t expert, int64_t place) {
+const float *treadle_pass_group_slot(const treadle_pass *p, const treadle_expert_results *results,
+                                     int32_t expert, int64_t place) {
   const treadle_pass_groups *g = &p->ranks.groups;
   const int64_t hidden = p->transformer->hidden;
   const int64_t turn =
@@ -192,21 +217,27 @@ const float *treadle_pass_group_slot(const treadle_pass *p, int32_t expert, int6
   int64_t others;
   for (int32_t n = 0; n < p->ranks.expert_node_count[expert]; n++)
     values[n] = treadle_parallel_slot(g->exchange, nodes[n].member, &others) +
-                (g->start[expert][n] + turn) * hidden;
-  return treadle_pass_combine_nodes(p, expert, values, hidden,
+                (results->at ? g->filled[nodes[n].member] * hidden : 0) +
+                (g->start[expert][n] + turn) * results->each;
+  return treadle_pass_combine_nodes(p, expert, values, results->each,
                                     p->buffers.slots + place / p->transformer->routing.top * hidden);
+}
+
+treadle_status treadle_pass_show_results(const treadle_pass *p, int64_t rows) {
+  const treadle_pass_groups *g = &p->ranks.groups;
+  const treadle_exchange_part part = part_of(g, rows, p->transformer->hidden);
+  return treadle_parallel_slots(g->exchange, &part, "results of experts");
 }
 
 static treadle_status run_round(treadle_pass *p, int32_t layer) {
   const treadle_pass_groups *g = &p->ranks.groups;
-  treadle_exchange_part part;
+  const treadle_group_rows own = {.x = p->buffers.normed, .routed = p->buffers.routed};
   treadle_status status;
-  TRY(bring_rows(p));
-  place_rows(p);
+  TRY(treadle_pass_bring_rows(p, &own));
+  treadle_pass_place_rows(p);
   for (int32_t e = 0; e < p->transformer->routing.experts; e++)
     if (p->ranks.brings[e]) TRY(run_expert(p, layer, e));
-  part = part_of(g, g->filled[g->set->index], p->transformer->hidden);
-  TRY(treadle_parallel_slots(g->exchange, &part, "results of experts"));
+  TRY(treadle_pass_show_results(p, g->filled[g->set->index]));
   const int64_t first = treadle_larger(g->begin[g->own], g->round),
                 end = treadle_smaller(g->begin[g->own + 1], g->end);
   if (end > first) treadle_pass_add_slots(p, layer, first - g->begin[g->own], end - first);
@@ -218,7 +249,7 @@ treadle_status treadle_pass_run_groups(treadle_pass *p, int32_t layer) {
   treadle_pass_groups *g = &p->ranks.groups;
   treadle_status status = TREADLE_OK;
   for (g->round = 0; g->round < g->begin[g->count]; g->round = g->end) {
-    g->end = treadle_smaller(g->round + p->options.most_rows, g->begin[g->count]);
+    g->end = treadle_smaller(g->round + treadle_pass_round_rows(p), g->begin[g->count]);
     TRY(run_round(p, layer));
   }
 out:

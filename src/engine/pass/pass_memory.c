@@ -157,9 +157,10 @@ void treadle_pass_place(treadle_pass *p, void *at) {
     b->slots = take(&m, rows * (groups ? d->hidden : d->routing.top * (d->hidden + 1)), sizeof(float));
     b->gathered =
         take(&m, (rows < TREADLE_EXPERT_ROWS ? rows : TREADLE_EXPERT_ROWS) * d->hidden, sizeof(float));
-    b->places = take(&m, rows * d->routing.top, sizeof *b->places);
-    b->brought = groups ? take(&m, rows, sizeof(*b->brought)) : NULL;
-    b->turns = groups ? take(&m, rows * d->routing.top, sizeof *b->turns) : NULL;
+    const int64_t round = groups ? treadle_pass_round_rows(p) : 0;
+    b->places = take(&m, (groups ? round : rows) * d->routing.top, sizeof *b->places);
+    b->brought = groups ? take(&m, round, sizeof(*b->brought)) : NULL;
+    b->turns = groups ? take(&m, round * d->routing.top, sizeof *b->turns) : NULL;
     b->expert_begin = take(&m, d->routing.experts + 1, sizeof *b->expert_begin);
     b->scores = take(&m, p->options.threads * 3 * d->routing.experts, sizeof(float));
     b->shared = take(&m, rows * d->hidden, sizeof(float));

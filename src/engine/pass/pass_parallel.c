@@ -99,7 +99,7 @@ const float *treadle_pass_expert_result(const treadle_pass *p, const treadle_exp
   const treadle_pass_ranks *r = &p->ranks;
   int64_t others;
   float *own = p->buffers.slots + results->own + place * results->each;
-  if (r->groups.set) return treadle_pass_group_slot(p, expert, place);
+  if (r->groups.set) return treadle_pass_group_slot(p, results, expert, place);
   if (!r->within) return own;
   const treadle_expert_node *nodes = r->expert_nodes[expert];
   const float *values[TREADLE_LEAVES_MOST];

@@ -64,12 +64,12 @@ typedef struct treadle_pass_buffers {
   float *
       slots; /* [rows, top, hidden]: results of experts; behind them [rows, top] for backward. With groups [rows, hidden] */
   float *gathered; /* [expert rows, hidden]: rows of one expert */
-  int64_t
-      *places; /* [rows * top]: slots of each expert together, ascending; with groups rows of the round */
+  int64_t *
+      places; /* [rows * top]: slots of each expert together, ascending; with groups [round rows * top]: rows */
   int64_t *expert_begin;  /* [experts + 1]: where the slots of an expert begin in places */
   int64_t held;           /* experts of a layer, at most */
-  const float **brought;  /* [rows] with groups, of a round: x, then the numbers of its experts */
-  int64_t *turns;         /* [rows, top] which one of its expert's rows it is */
+  const float **brought;  /* [round rows] with groups, of a round: what treadle_pass_bring_rows says */
+  int64_t *turns;         /* [round rows, top] which one of its expert's rows it is */
   float *scores;          /* [threads, 3, experts] */
   float *shared_scale;    /* [rows] */
   float *shared;          /* [rows, hidden]: of the shared expert */
@@ -106,7 +106,8 @@ typedef struct treadle_head_gather {
 } treadle_head_gather;
 
 /* Groups with rows of their own. The ranks of a stage in all groups bring each expert its rows, and get its results. The rows of all
- * groups, one group's after the other's, go in rounds of as many as a pass takes. */
+ * groups, one group's after the other's, go in rounds of as many as a pass takes. Where groups are context parallel ranks, a round has
+ * the rows of all. */
 typedef struct treadle_pass_groups {
   treadle_board_set *set;      /* NULL, as all of it: there is one group */
   treadle_exchange *exchange;  /* of the set */
@@ -300,7 +301,8 @@ treadle_status treadle_pass_gather_logits(treadle_pass *pass, int64_t rows);
 /* Where the experts leave their results, [nodes, places, hidden]; then all ranks meet, with this many rows of hidden. */
 float *treadle_pass_expert_room(treadle_pass *pass);
 treadle_status treadle_pass_bring_experts(treadle_pass *pass, int64_t rows);
-/* Then: what an expert made in a place, [each]. Any thread, a place each. */
+/* Then: what an expert made in a place, [each]. Any thread, a place each. With groups, where results begin is known for
+ * each expert; `at` not 0: they are behind those of hidden values. */
 typedef struct treadle_expert_results {
   int64_t at, own;      /* where they begin in the room, [nodes, places, each], and in buffers.slots */
   int64_t each, places; /* values of a place; places */
@@ -395,12 +397,32 @@ void treadle_pass_add_slots(treadle_pass *pass, int32_t layer, int64_t first, in
 
 /* The ranks of the stage in all groups, and what each brings. */
 treadle_status treadle_pass_join_groups(treadle_pass *pass, int32_t stage, const treadle_pass_board *room);
-/* Elements that a rank brings at once. */
+/* Elements that a rank brings at once; rows of a round, at most. */
 int64_t treadle_pass_measure_groups(const treadle_pass *pass);
+static inline int64_t treadle_pass_round_rows(const treadle_pass *pass) {
+  return pass->context.ranks > 1 ? pass->options.most_all_rows : pass->options.most_rows;
+}
+/* Of context parallel ranks that are groups: `rows` rows of all are divided among them from now on. */
+void treadle_pass_divide_rows(treadle_pass *pass, int64_t rows);
 /* Of this group's rows, which are routed, and of all others, as often as needed. */
 treadle_status treadle_pass_run_groups(treadle_pass *pass, int32_t layer);
 /* treadle_pass_expert_result, of several groups; until the next one of the same row. */
-const float *treadle_pass_group_slot(const treadle_pass *pass, int32_t expert, int64_t place);
+const float *treadle_pass_group_slot(const treadle_pass *pass, const treadle_expert_results *results,
+                                     int32_t expert, int64_t place);
+
+/* Its parts. What a group has of its rows; dy: the gradients of what its experts gave, or NULL. */
+typedef struct treadle_group_rows {
+  const float *x, *dy;
+  const treadle_routed *routed;
+} treadle_group_rows;
+/* buffers.brought, of all rows of a round: x and the numbers of experts; with dy, then this and the weights of experts. */
+treadle_status treadle_pass_bring_rows(treadle_pass *pass, const treadle_group_rows *own);
+/* Then: the rows of each expert, buffers.places from groups.first[expert] on, and where its results will be. */
+void treadle_pass_place_rows(treadle_pass *pass);
+/* Where results of this rank begin that brings an expert, in rows of its room. */
+int64_t treadle_pass_group_start(const treadle_pass *pass, int32_t expert);
+/* Ranks show each other their results, `rows` rows of hidden. */
+treadle_status treadle_pass_show_results(const treadle_pass *pass, int64_t rows);
 
 /* ---- pass_record.c ---- */
 
@@ -441,7 +463,10 @@ typedef treadle_status (*treadle_expert_work)(void *context, int32_t layer,
                                               const treadle_expert_rows *rows);
 /* buffers.places and expert_begin, from [rows, top] choices. */
 void treadle_pass_list_places(treadle_pass *pass, const treadle_routed *routed, int64_t rows);
-/* Then: experts that this rank answers for, ascending, block by block. */
+/* Then: all rows of an expert, of a step's `rows`. */
+treadle_expert_rows treadle_pass_rows_of(const treadle_pass *pass, int32_t layer, int32_t expert,
+                                         int64_t rows);
+/* And experts that this rank answers for, ascending, block by block. */
 treadle_status treadle_pass_each_block(treadle_pass *pass, int32_t layer, int64_t rows,
                                        treadle_expert_work work, void *context);
 /* Does this rank answer for an expert, or for its part of one? */

@@ -11,7 +11,8 @@
  *   back_experts.h   experts backward
  *   back_sum.h       sums over tokens
  *   sequence.h       rows of the residual stream, divided among tensor parallel ranks
- *   context.h        tokens of a micro batch, divided among context parallel ranks */
+ *   context.h        tokens of a micro batch, divided among context parallel ranks
+ *   context_experts.h  their experts */
 #ifndef TREADLE_TRAIN_BACK_H
 #define TREADLE_TRAIN_BACK_H
 
@@ -111,12 +112,19 @@ typedef struct treadle_score_head {
 
 struct treadle_train_adapters;
 
+/* How the rows of all context parallel ranks choose among a layer's experts (context_experts.h). */
+typedef struct treadle_train_choices {
+  int64_t *before; /* [experts] rows of the ranks before this one that chose it */
+  int64_t *begin;  /* [experts + 1] choices of the experts before it, of all ranks */
+} treadle_train_choices;
+
 /* Context parallel ranks divide the tokens of a micro batch (context.h). ranks 1: this rank has all of its own. */
 typedef struct treadle_train_context {
   int32_t ranks, index;
   int64_t rows, now; /* of a micro batch, on all ranks: at most; of the one at hand */
   treadle_layer_weights
       *grads; /* [layers] the rows of each gradient that this rank adds up; NULL: ranks is 1 */
+  treadle_train_choices choices;
 } treadle_train_context;
 
 typedef struct treadle_back {

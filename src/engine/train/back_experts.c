@@ -10,6 +10,9 @@
 #include "nn/router_back.h"
 #include "train/back_mlp.h"
 #include "train/back_sum.h"
+#include "train/context.h"
+#include "train/context_experts.h"
+#include "train/expert_rows.h"
 #include "train/ranks.h"
 #include "train/routers.h"
 
@@ -64,8 +67,6 @@ typedef struct scaling {
   const treadle_back *back;
   float *t, *dy;
   const float *by; /* [rows] */
-  const treadle_expert_rows *block;
-  const treadle_routed *routed; /* in place of by: of each slot of the block */
   int64_t rows, columns;
 } scaling;
 
@@ -77,24 +78,16 @@ static void scale_rows(void *context, int32_t index, int32_t count) {
   const scaling *w = context;
   const int64_t hidden = w->back->transformer->hidden, end = w->rows * (index + 1) / count;
   for (int64_t r = w->rows * index / count; r < end; r++) {
-    const float scale = w->by ? w->by[r] : w->routed[w->block->places[r]].weight;
-    scale_values(w->t + r * w->columns, scale, w->columns);
-    scale_values(w->dy + r * hidden, scale, hidden);
+    scale_values(w->t + r * w->columns, w->by[r], w->columns);
+    scale_values(w->dy + r * hidden, w->by[r], hidden);
   }
 }
 
 /* ---- Experts of this rank ----------------------------------------------------------------------------------- */
 
-/* Results of experts lie in the room: gradients of what they multiplied, [nodes, places, hidden], then derivatives by weights,
- * [nodes, places]. */
-static int64_t room_of_gradients(const experts *w) {
-  const treadle_pass *p = w->back->pass;
-  return p->buffers.expert_nodes * w->rows * p->transformer->routing.top * p->transformer->hidden;
-}
-
 static treadle_back_gated expert_of(const experts *w, int32_t expert) {
   const treadle_back *back = w->back;
-  const treadle_layer_weights *grads = &back->grads[w->layer];
+  const treadle_layer_weights *grads = treadle_context_expert_grads(back, w->layer);
   return (treadle_back_gated){.weights = treadle_pass_expert_of(back->pass, w->layer, expert),
                               .gate = grads->expert_gate ? &grads->expert_gate[expert] : NULL,
                               .up = grads->expert_up ? &grads->expert_up[expert] : NULL,
@@ -113,9 +106,6 @@ static treadle_status prepare_block(const experts *w, const treadle_back_gated *
   const treadle_pass_buffers own = *b;
   const int64_t inner = mlp->weights.down->column_count;
   treadle_status status;
-  treadle_pass_gather_places(back->pass, block->places, block->count, back->buffers.normed2, b->gathered);
-  treadle_pass_gather_places(back->pass, block->places, block->count, back->buffers.dx,
-                             back->buffers.experts.dy);
   b->wide = mlp->gate_up;
   b->wide_columns = 2 * inner;
   b->middle = back->buffers.middle;
@@ -132,22 +122,22 @@ static treadle_status back_block(void *context, int32_t layer, const treadle_exp
   const experts *w = context;
   const treadle_back *back = w->back;
   const treadle_back_gated mlp = expert_of(w, block->expert);
+  const treadle_expert_slopes by = treadle_expert_rows_slopes(back, block);
   const int64_t inner = mlp.weights.down->column_count, hidden = back->transformer->hidden;
-  float *room = treadle_pass_expert_room(back->pass);
+  float weights[TREADLE_EXPERT_ROWS];
   dots by_weight = {.back = back,
                     .t = back->buffers.dmiddle,
                     .h = back->buffers.middle,
                     .leaves = treadle_back_down_leaves(&mlp),
                     .rows = block->count,
                     .columns = inner,
-                    .node_stride = block->of * back->transformer->routing.top,
-                    .at = block->places,
-                    .by = room + room_of_gradients(w)};
+                    .node_stride = by.node_stride,
+                    .at = by.at,
+                    .by = by.to};
   scaling scale = {.back = back,
                    .t = back->buffers.dmiddle,
                    .dy = back->buffers.experts.dy,
-                   .block = block,
-                   .routed = w->kept->routed,
+                   .by = weights,
                    .rows = block->count,
                    .columns = inner};
   treadle_back_term both[2];
@@ -159,12 +149,14 @@ static treadle_status back_block(void *context, int32_t layer, const treadle_exp
                                 .stride = hidden};
   treadle_status status;
   (void)layer;
+  if (!block->count) return treadle_back_gate_up(back, &mlp, 0, both); /* rows of other ranks alone */
+  treadle_expert_rows_take(back, w->kept->routed, block, weights);
   TRY(prepare_block(w, &mlp, block));
   treadle_pass_share(back->pass, dot_rows, &by_weight, block->count * inner);
   treadle_pass_share(back->pass, scale_rows, &scale, block->count * hidden);
   TRY(treadle_back_gate_up(back, &mlp, block->count, both));
   TRY(treadle_back_input(back, &inputs));
-  treadle_pass_scatter_places(back->pass, block, inputs.dx, room);
+  treadle_expert_rows_give(back, block);
 out:
   return status;
 }
@@ -231,13 +223,12 @@ out:
 /* buffers.dnormed: what the shared expert gives; zero where there is none. */
 static treadle_status back_shared(experts *w) {
   const treadle_back *back = w->back;
-  const treadle_weight *grad = back->grads[w->layer].weight;
   const int64_t hidden = back->transformer->hidden;
+  const treadle_role roles[] = {TREADLE_ROLE_SHARED_GATE, TREADLE_ROLE_SHARED_UP, TREADLE_ROLE_SHARED_DOWN};
   float *dy = back->pass->buffers.normed; /* which backward has no other use of */
   treadle_back_gated mlp = {.weights = treadle_pass_shared_of(back->pass, w->layer),
-                            .gate = &grad[TREADLE_ROLE_SHARED_GATE],
-                            .up = &grad[TREADLE_ROLE_SHARED_UP],
-                            .down = &grad[TREADLE_ROLE_SHARED_DOWN],
+                            .layer = w->layer,
+                            .roles = roles,
                             .all = back->transformer->shared_intermediate,
                             .x = back->buffers.normed2,
                             .dy = back->buffers.dx,
@@ -268,11 +259,8 @@ static void join_rows(void *context, int32_t index, int32_t count) {
   const treadle_router router = treadle_pass_router(p, w->layer);
   const int64_t top = router.top_k, hidden = p->transformer->hidden, all = router.experts,
                 end = w->rows * (index + 1) / count;
-  const treadle_expert_results gradients = {.each = hidden, .places = w->rows * top},
-                               weights = {.at = room_of_gradients(w),
-                                          .own = w->rows * top * hidden,
-                                          .each = 1,
-                                          .places = w->rows * top};
+  const treadle_expert_results gradients = treadle_expert_rows_gradients(back, w->rows),
+                               weights = treadle_expert_rows_by_weight(back, w->rows);
   float by_weight[TREADLE_ROUTER_MAX_CHOSEN], *scores = p->buffers.scores + index * 3 * all;
   for (int64_t row = w->rows * index / count; row < end; row++) {
     const treadle_routed *routed = w->kept->routed + row * top;
@@ -302,24 +290,25 @@ static void add_rows(void *context, int32_t index, int32_t count) {
 /* The matrices that give logits of the router, and of the shared expert's gate. All ranks have all of them. */
 static treadle_status back_router(experts *w) {
   const treadle_back *back = w->back;
-  const treadle_weight *weight = back->pass->layers[w->layer].weight, *grad = back->grads[w->layer].weight;
+  const treadle_weight *weight = back->pass->layers[w->layer].weight;
   const int64_t hidden = back->transformer->hidden, all = back->transformer->routing.experts;
+  const treadle_role roles[] = {TREADLE_ROLE_ROUTER, TREADLE_ROLE_SHARED_SCALE};
+  const treadle_back_rows normed = {back->buffers.normed2, hidden, hidden, w->rows};
   const treadle_back_term terms[] = {
       {&weight[TREADLE_ROLE_ROUTER], w->kept->router_logits, all, all},
       {&weight[TREADLE_ROLE_SHARED_SCALE], back->buffers.experts.by_shared, 1, 1},
   };
   const bool scaled = treadle_is_there(&weight[TREADLE_ROLE_SHARED_SCALE]);
+  const int first = back->routers->frozen ? 1 : 0, end = scaled ? 2 : 1;
   const treadle_back_inputs inputs = {.terms = terms,
-                                      .count = scaled ? 2 : 1,
+                                      .count = end,
                                       .leaves = {0, 1, 1},
                                       .rows = w->rows,
                                       .dx = back->pass->buffers.normed,
                                       .stride = hidden};
   treadle_status status;
-  TRY(treadle_back_take_rows(back, back->buffers.normed2, hidden, hidden, w->rows));
-  if (!back->routers->frozen)
-    TRY(treadle_back_weight(back, &terms[0], &grad[TREADLE_ROLE_ROUTER], w->rows));
-  if (scaled) TRY(treadle_back_weight(back, &terms[1], &grad[TREADLE_ROLE_SHARED_SCALE], w->rows));
+  if (first < end)
+    TRY(treadle_back_weights(back, w->layer, &normed, terms + first, roles + first, end - first));
   TRY(treadle_back_input(back, &inputs));
   treadle_team_run(back->pass->team, add_rows, w);
 out:
@@ -328,7 +317,6 @@ out:
 
 treadle_status treadle_back_experts(const treadle_back *back, int32_t layer, int64_t rows,
                                     const treadle_train_activations *kept) {
-  const int64_t hidden = back->transformer->hidden;
   treadle_pass *p = back->pass;
   experts w = {.back = back, .kept = kept, .layer = layer, .rows = rows};
   const treadle_back_norm_rows norm = {.norm = &p->layers[layer].weight[TREADLE_ROLE_MLP_NORM],
@@ -337,16 +325,17 @@ treadle_status treadle_back_experts(const treadle_back *back, int32_t layer, int
                                        .dy = back->buffers.dnormed,
                                        .dx = back->buffers.dx,
                                        .rows = rows};
+  const int64_t *begin;
   treadle_status status;
   TRY(back_shared(&w));
   treadle_pass_list_places(p, kept->routed, rows);
-  TRY(treadle_pass_each_block(p, layer, rows, back_block, &w));
-  const int64_t results = p->buffers.expert_nodes * rows * p->transformer->routing.top;
-  TRY(treadle_pass_bring_experts(p, results + (results + hidden - 1) / hidden));
-  w.losses = treadle_train_routers_of(back->routers, layer, p->buffers.expert_begin);
+  TRY(treadle_context_count_choices(back, &begin));
+  TRY(treadle_expert_rows_begin(back, kept->routed));
+  TRY(treadle_expert_rows_each(back, layer, rows, back_block, &w));
+  TRY(treadle_expert_rows_show(back, rows));
+  w.losses = treadle_train_routers_of(back->routers, layer, begin);
   treadle_team_run(p->team, join_rows, &w);
-  for (int64_t row = 0; row < rows; row++)
-    back->routers->losses[layer] += back->buffers.experts.row_losses[row];
+  TRY(treadle_context_add_losses(back, rows, &back->routers->losses[layer]));
   TRY(back_router(&w));
   TRY(treadle_back_norm(back, &norm));
 out:

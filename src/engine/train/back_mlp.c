@@ -4,6 +4,7 @@
 #include "train/back_mlp.h"
 
 #include "train/back_sum.h"
+#include "train/context_experts.h"
 #include "train/ranks.h"
 
 treadle_leaf_range treadle_back_down_leaves(const treadle_back_gated *mlp) {
@@ -38,21 +39,15 @@ static treadle_status back_bias(const treadle_back *back, const treadle_weight *
   return grad ? treadle_back_bias(back, grad, dy, stride, rows) : TREADLE_OK;
 }
 
-/* Weights that multiplied the same rows. Those of experts, and of a shared one, have all tokens on one rank. */
+enum { GATE, UP, DOWN };
+
+/* `count` weights from `first` on, which multiplied the same rows. */
 static treadle_status back_weights(const treadle_back *back, const treadle_back_gated *mlp,
-                                   const treadle_back_rows *x, const treadle_back_term *terms,
-                                   const treadle_role *roles, int count) {
-  treadle_status status;
-  if (mlp->of_layer) return treadle_back_weights(back, mlp->layer, x, terms, roles, count);
-  TRY(treadle_back_take_rows(back, x->x, x->stride, x->columns, x->rows));
-  for (int i = 0; i < count; i++)
-    TRY(treadle_back_weight(back, &terms[i],
-                            roles[i] == TREADLE_ROLE_GATE ? mlp->gate
-                            : roles[i] == TREADLE_ROLE_UP ? mlp->up
-                                                          : mlp->down,
-                            x->rows));
-out:
-  return status;
+                                   const treadle_back_rows *x, const treadle_back_term *terms, int first,
+                                   int count) {
+  const treadle_weight *const grads[] = {mlp->gate, mlp->up, mlp->down};
+  if (mlp->roles) return treadle_back_weights(back, mlp->layer, x, terms, mlp->roles + first, count);
+  return treadle_back_expert_weights(back, x, terms, grads + first, count);
 }
 
 treadle_status treadle_back_gate_up(const treadle_back *back, const treadle_back_gated *mlp, int64_t rows,
@@ -61,7 +56,6 @@ treadle_status treadle_back_gate_up(const treadle_back *back, const treadle_back
   const int64_t hidden = back->transformer->hidden, inner = w->down->column_count,
                 share = mlp->all / w->leaves;
   const treadle_back_term down = {w->down, mlp->dy, hidden, hidden};
-  const treadle_role roles[] = {TREADLE_ROLE_GATE, TREADLE_ROLE_UP, TREADLE_ROLE_DOWN};
   const treadle_back_rows middle = {back->buffers.middle, inner, inner, rows},
                           normed = {mlp->x, hidden, hidden, rows};
   activation a = {.back = back, .gate_up = mlp->gate_up, .rows = rows, .inner = inner};
@@ -69,9 +63,9 @@ treadle_status treadle_back_gate_up(const treadle_back *back, const treadle_back
   both_p[0] = (treadle_back_term){w->gate, mlp->gate_up, 2 * inner, share};
   both_p[1] = (treadle_back_term){w->up, mlp->gate_up + inner, 2 * inner, share};
   treadle_pass_share(back->pass, back_activation, &a, rows * inner);
-  TRY(back_weights(back, mlp, &middle, &down, &roles[2], 1));
+  TRY(back_weights(back, mlp, &middle, &down, DOWN, 1));
   TRY(back_bias(back, mlp->down_bias, mlp->dy, hidden, rows));
-  TRY(back_weights(back, mlp, &normed, both_p, roles, 2));
+  TRY(back_weights(back, mlp, &normed, both_p, GATE, 2));
   TRY(back_bias(back, mlp->gate_bias, both_p[0].dy, 2 * inner, rows));
   TRY(back_bias(back, mlp->up_bias, both_p[1].dy, 2 * inner, rows));
 out:
@@ -81,12 +75,10 @@ out:
 treadle_status treadle_back_mlp(const treadle_back *back, int32_t layer, int64_t rows,
                                 const treadle_train_activations *kept) {
   const treadle_weight *weight = back->pass->layers[layer].weight, *grad = back->grads[layer].weight;
+  const treadle_role roles[] = {TREADLE_ROLE_GATE, TREADLE_ROLE_UP, TREADLE_ROLE_DOWN};
   const treadle_back_gated mlp = {.weights = treadle_pass_mlp_of(back->pass, layer),
-                                  .of_layer = true,
                                   .layer = layer,
-                                  .gate = &grad[TREADLE_ROLE_GATE],
-                                  .up = &grad[TREADLE_ROLE_UP],
-                                  .down = &grad[TREADLE_ROLE_DOWN],
+                                  .roles = roles,
                                   .gate_bias = &grad[TREADLE_ROLE_GATE_BIAS],
                                   .up_bias = &grad[TREADLE_ROLE_UP_BIAS],
                                   .down_bias = &grad[TREADLE_ROLE_DOWN_BIAS],

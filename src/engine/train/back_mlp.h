@@ -1,4 +1,4 @@
-/* The adjoint of a gated MLP: that of a layer, and its shared expert. */
+/* The adjoint of a gated MLP: that of a layer, its shared expert, or one of its experts. */
 #ifndef TREADLE_TRAIN_BACK_MLP_H
 #define TREADLE_TRAIN_BACK_MLP_H
 
@@ -8,9 +8,10 @@
 /* An MLP, and where its gradients go. */
 typedef struct treadle_back_gated {
   treadle_gated weights;
-  bool of_layer; /* it is that of layer `layer`: context parallel ranks may divide the tokens */
   int32_t layer;
-  const treadle_weight *gate, *up, *down;                /* gradients */
+  const treadle_role *roles; /* of gate, up and down in the layer; NULL: it is an expert */
+  const treadle_weight *gate, *up,
+      *down; /* gradients of an expert, or the shares of this context parallel rank */
   const treadle_weight *gate_bias, *up_bias, *down_bias; /* the same; NULL: there is no bias */
   int64_t all;                                           /* columns of down on all ranks */
   const float *x, *dy;                                   /* [rows, hidden] */

@@ -14,7 +14,7 @@
 
 /* ---- The column ------------------------------------------------------------------------------------------- */
 
-static int64_t given_bytes(const treadle_train_choices *c, size_t row) {
+static int64_t given_bytes(const treadle_expert_choices *c, size_t row) {
   return c->given_first[row + 1] - c->given_first[row];
 }
 
@@ -35,7 +35,7 @@ static treadle_status check_record(const treadle_train_work *w, size_t row, int6
 }
 
 static treadle_status check_row(const treadle_train_work *w, size_t row) {
-  const treadle_train_choices *c = &w->choices;
+  const treadle_expert_choices *c = &w->choices;
   const int64_t tokens = w->rows[row].count - 1, bytes = given_bytes(c, row);
   treadle_status status = TREADLE_OK;
   if (!bytes && tokens > 0 && w->forward.replay_experts)
@@ -50,7 +50,7 @@ out:
 }
 
 static treadle_status find_given(treadle_train_work *w, const treadle_batch *batch) {
-  treadle_train_choices *c = &w->choices;
+  treadle_expert_choices *c = &w->choices;
   treadle_column column = TREADLE_INIT(treadle_column);
   treadle_status status;
   if (!treadle_batch_has(batch, "experts")) {
@@ -73,7 +73,7 @@ out:
 
 /* Where the tokens of each micro batch begin among those of all. */
 static treadle_status find_begins(treadle_train_work *w) {
-  treadle_train_choices *c = &w->choices;
+  treadle_expert_choices *c = &w->choices;
   size_t count = 0;
   for (size_t first = 0; first < w->count; first += treadle_train_rows_from(w, first)) count++;
   c->begins = treadle_alloc_array(count + 1, sizeof *c->begins);
@@ -86,7 +86,7 @@ static treadle_status find_begins(treadle_train_work *w) {
 }
 
 static treadle_status take_room(treadle_train_work *w) {
-  treadle_train_choices *c = &w->choices;
+  treadle_expert_choices *c = &w->choices;
   const size_t tokens = (size_t)c->tokens, bytes = w->forward.experts ? tokens * (size_t)c->record : 0;
   const int64_t rows = w->t->back.context.rows;
   c->records = treadle_alloc_array(c->given ? (size_t)rows : 1, sizeof *c->records);
@@ -116,7 +116,7 @@ out:
   return status;
 }
 
-void treadle_train_release_choices(treadle_train_choices *c) {
+void treadle_train_release_choices(treadle_expert_choices *c) {
   treadle_free(c->given_first);
   treadle_free(c->begins);
   treadle_free(c->records);
@@ -127,13 +127,13 @@ void treadle_train_release_choices(treadle_train_choices *c) {
 /* ---- A micro batch ------------------------------------------------------------------------------------------ */
 
 /* The record of a row's token; NULL: there is none. */
-static const unsigned char *record_of(const treadle_train_choices *c, size_t row, int64_t token) {
+static const unsigned char *record_of(const treadle_expert_choices *c, size_t row, int64_t token) {
   return token * c->record < given_bytes(c, row) ? c->given + c->given_first[row] + token * c->record
                                                  : NULL;
 }
 
 /* A row that brings tokens for others need not have records of all of them. */
-static void find_records(treadle_train_choices *c, const treadle_train_walk *k) {
+static void find_records(treadle_expert_choices *c, const treadle_train_walk *k) {
   const unsigned char **shared = c->records + k->shared_at, **own = c->records + k->at;
   for (int64_t i = 0; i < k->shared; i++)
     if (k->brings || !shared[i]) shared[i] = record_of(c, k->row, i);
@@ -141,7 +141,7 @@ static void find_records(treadle_train_choices *c, const treadle_train_walk *k) 
 }
 
 const treadle_pass_given *treadle_train_given(treadle_train_work *w, int32_t micro_batch, int64_t first) {
-  treadle_train_choices *c = &w->choices;
+  treadle_expert_choices *c = &w->choices;
   if (!c->begins) return NULL;
   treadle_train_walk k = treadle_train_walk_from(w, treadle_train_first_of(w, micro_batch));
   unsigned char *found = c->found + c->begins[micro_batch];
@@ -213,7 +213,7 @@ out:
 
 /* Row by row: tokens that have a record, and in by_row[row] those of them that differ. */
 static void count_all(const treadle_train_work *w, int64_t *by_row, int64_t *compared_p) {
-  const treadle_train_choices *c = &w->choices;
+  const treadle_expert_choices *c = &w->choices;
   int32_t number = 0;
   for (size_t first = 0; first < w->count; first += treadle_train_rows_from(w, first), number++) {
     treadle_train_walk k = treadle_train_walk_from(w, first);
@@ -239,7 +239,7 @@ static treadle_status count_tokens(const treadle_train_work *w, sizes *counts) {
 }
 
 treadle_status treadle_train_join_choices(treadle_train_work *w, treadle_loss *loss_p) {
-  treadle_train_choices *c = &w->choices;
+  treadle_expert_choices *c = &w->choices;
   sizes all = {.coordinate = w->t->data_rank};
   treadle_status status = TREADLE_OK;
   if (w->find != TREADLE_FIND_LOGPROBS || !c->record) return TREADLE_OK;
@@ -275,7 +275,7 @@ out:
 
 /* Of each row: what was chosen for its tokens, those that it has in common with others among them. */
 static void copy_records(const treadle_train_work *w, const int64_t *offsets, unsigned char *to) {
-  const treadle_train_choices *c = &w->choices;
+  const treadle_expert_choices *c = &w->choices;
   const size_t each = (size_t)c->record;
   int32_t number = 0;
   for (size_t first = 0; first < w->count; first += treadle_train_rows_from(w, first), number++) {

@@ -23,11 +23,40 @@ out:
   return status;
 }
 
+/* Are the experts of a replica spread over its context parallel ranks? Then it has all of them, and one data parallel
+ * coordinate. */
+static treadle_status check_experts(const treadle_layout *layout, const treadle_replica *replica,
+                                    int64_t cp, bool *spreads_p) {
+  int64_t first, first_data, index, data, others = 0;
+  treadle_status status = TREADLE_OK;
+  *spreads_p = false;
+  if (!replica) return TREADLE_OK;
+  TRY(treadle_layout_coordinate(layout, replica->ranks[0], "cp", &first));
+  TRY(treadle_layout_coordinate(layout, replica->ranks[0], "dp", &first_data));
+  for (int i = 0; i < replica->rank_count; i++) {
+    TRY(treadle_layout_coordinate(layout, replica->ranks[i], "cp", &index));
+    TRY(treadle_layout_coordinate(layout, replica->ranks[i], "dp", &data));
+    others += index != first;
+    *spreads_p = *spreads_p || index != first;
+    if (data != first_data) others = -replica->rank_count;
+  }
+  if (!*spreads_p || others * cp == replica->rank_count * (cp - 1)) return TREADLE_OK;
+  status =
+      treadle_fail(TREADLE_REFUSED,
+                   "layout '%s' spreads experts over some of its context parallel ranks, %lld, or over "
+                   "data parallel ranks, too; training takes an ep times etp that divides tp, or is tp "
+                   "times cp",
+                   layout->text, (long long)cp);
+out:
+  return status;
+}
+
 treadle_status treadle_context_place(const treadle_layout *layout, int32_t ulysses,
                                      const treadle_replica *replica, int64_t rank,
                                      treadle_context_rank *place_p) {
   const int64_t number = replica ? replica->number : rank, count = replica ? replica->count : layout->ranks;
   int64_t cp, ranks = ulysses > 1 ? ulysses : 1, index;
+  bool spreads;
   treadle_status status;
   TRY(ranks_of_layout(layout, &cp));
   if (cp > 1 && ranks > 1)
@@ -43,9 +72,11 @@ treadle_status treadle_context_place(const treadle_layout *layout, int32_t ulyss
                                     .ranks = (int32_t)ranks,
                                     .index = (int32_t)(number % ranks)};
   if (cp == 1) goto out;
+  TRY(check_experts(layout, replica, cp, &spreads));
   TRY(treadle_layout_coordinate(layout, rank, "cp", &index));
   TRY(treadle_layout_coordinate(layout, rank, "dp", &place_p->data_rank));
-  place_p->data_ranks = count / cp;
+  place_p->data_ranks = spreads ? count : count / cp;
+  place_p->spreads_experts = spreads;
   place_p->ranks = (int32_t)cp;
   place_p->index = (int32_t)index;
 out:
@@ -58,21 +89,34 @@ int64_t treadle_context_most_rows(int64_t rows, int32_t ranks) {
                         rows < TREADLE_HEAD_ROWS ? rows : TREADLE_HEAD_ROWS);
 }
 
+void treadle_context_begin(treadle_back *back, int64_t rows) {
+  back->context.now = rows;
+  treadle_pass_divide_rows(back->pass, rows);
+}
+
 treadle_row_range treadle_context_own(const treadle_back *back) {
   return treadle_context_span(back->context.now, back->context.ranks, back->context.index);
 }
 
 /* ---- Sizes --------------------------------------------------------------------------------------------- */
 
+/* Of routers, and of the gate of a shared expert. */
+static int64_t logits_of(const treadle_back *back) { return back->transformer->routing.experts + 1; }
+
 int64_t treadle_context_columns(const treadle_back *back) {
   const treadle_train_columns *w = &back->width;
   const int64_t hidden = back->transformer->hidden;
-  return hidden + treadle_larger(treadle_larger(2 * w->inner, w->qkv), w->found);
+  return hidden + treadle_larger(treadle_larger(treadle_larger(2 * w->inner, w->qkv), w->found),
+                                 treadle_larger(2 * w->expert, logits_of(back)));
 }
 
 static int64_t most_share(const treadle_back *back, int64_t rows) {
   const int64_t units = (rows + SHARE_ROWS - 1) / SHARE_ROWS;
   return (units + back->context.ranks - 1) / back->context.ranks * SHARE_ROWS;
+}
+
+static int64_t most_share_of_logits(const treadle_back *back) {
+  return most_share(back, logits_of(back) - 1) + most_share(back, 1);
 }
 
 /* Of all heads' queries, keys and values together. */
@@ -85,8 +129,10 @@ static int64_t most_share_of_heads(const treadle_back *back) {
 int64_t treadle_context_leaf_columns(const treadle_back *back) {
   const treadle_train_columns *w = &back->width;
   const int64_t hidden = back->transformer->hidden;
-  const int64_t in = hidden + treadle_larger(2 * most_share(back, w->inner), most_share_of_heads(back));
-  return treadle_larger(in, treadle_larger(w->inner, w->found) + most_share(back, hidden));
+  const int64_t inner = treadle_larger(w->inner, w->expert);
+  const int64_t in = treadle_larger(2 * most_share(back, inner), most_share_of_heads(back));
+  return treadle_larger(hidden + treadle_larger(in, most_share_of_logits(back)),
+                        treadle_larger(inner, w->found) + most_share(back, hidden));
 }
 
 int64_t treadle_context_leaf_values(const treadle_back *back) {
@@ -94,8 +140,8 @@ int64_t treadle_context_leaf_values(const treadle_back *back) {
   const int64_t hidden = back->transformer->hidden;
   if (back->context.ranks == 1) return 0;
   const int64_t out = most_share(back, hidden) * treadle_larger(w->inner, w->found);
-  return treadle_larger(out,
-                        treadle_larger(2 * most_share(back, w->inner), most_share_of_heads(back)) * hidden);
+  const int64_t in = treadle_larger(2 * most_share(back, w->inner), most_share_of_heads(back));
+  return treadle_larger(out, treadle_larger(in, most_share_of_logits(back)) * hidden);
 }
 
 int64_t treadle_context_most_sums(const treadle_back *back) {
@@ -114,6 +160,8 @@ uint64_t treadle_context_most_room(const treadle_back *back) {
   room = treadle_larger(room, (own < TREADLE_CONTEXT_ROWS ? own : TREADLE_CONTEXT_ROWS) *
                                   treadle_context_columns(back));
   room = treadle_larger(room, leaves * treadle_larger(treadle_larger(hidden, w->inner), w->qkv));
+  if (back->transformer->routing.experts) /* how often each was chosen; losses of rows */
+    room = treadle_larger(room, treadle_larger(back->transformer->routing.experts, 2 * own));
   return (uint64_t)treadle_larger(room, TREADLE_HEAD_ROWS * hidden);
 }
 
@@ -180,19 +228,51 @@ static treadle_status clip(const treadle_weight *weight, treadle_row_range rows,
   return TREADLE_OK;
 }
 
-static treadle_status share_layers(treadle_back *back, treadle_arena *arena) {
-  const treadle_transformer *d = back->transformer;
+static treadle_status share(const treadle_back *back, const treadle_weight *grads, int64_t count,
+                            treadle_arena *arena, treadle_weight *shares) {
   treadle_status status = TREADLE_OK;
-  back->context.grads = treadle_arena_alloc_array(arena, (size_t)d->layers, sizeof *back->context.grads);
-  if (!back->context.grads) return treadle_fail(TREADLE_NO_MEMORY, "no memory for shares of gradients");
-  for (int32_t l = 0; l < d->layers; l++)
-    for (int role = 0; role < TREADLE_ROLES; role++) {
-      const treadle_weight *grad = &back->grads[l].weight[role];
-      TRY(clip(grad, treadle_context_share(back, grad->row_count), arena,
-               &back->context.grads[l].weight[role]));
-    }
+  for (int64_t i = 0; i < count; i++)
+    TRY(clip(&grads[i], treadle_context_share(back, grads[i].row_count), arena, &shares[i]));
 out:
   return status;
+}
+
+/* Of the experts of a layer, where it has some. */
+static treadle_status share_experts(const treadle_back *back, const treadle_weight *grads,
+                                    treadle_arena *arena, treadle_weight **shares_p) {
+  const int64_t experts = back->transformer->routing.experts;
+  if (!grads) return TREADLE_OK;
+  *shares_p = treadle_arena_alloc_array(arena, (size_t)experts, sizeof **shares_p);
+  if (!*shares_p) return treadle_fail(TREADLE_NO_MEMORY, "no memory for shares of gradients");
+  return share(back, grads, experts, arena, *shares_p);
+}
+
+static treadle_status share_layers(treadle_back *back, treadle_arena *arena) {
+  const treadle_transformer *d = back->transformer;
+  treadle_layer_weights *to =
+      treadle_arena_alloc_array(arena, (size_t)d->layers, sizeof *back->context.grads);
+  treadle_status status = TREADLE_OK;
+  back->context.grads = to;
+  if (!to) return treadle_fail(TREADLE_NO_MEMORY, "no memory for shares of gradients");
+  for (int32_t l = 0; l < d->layers; l++) {
+    const treadle_layer_weights *from = &back->grads[l];
+    TRY(share(back, from->weight, TREADLE_ROLES, arena, to[l].weight));
+    TRY(share_experts(back, from->expert_gate, arena, &to[l].expert_gate));
+    TRY(share_experts(back, from->expert_up, arena, &to[l].expert_up));
+    TRY(share_experts(back, from->expert_down, arena, &to[l].expert_down));
+  }
+out:
+  return status;
+}
+
+/* How often experts are chosen by the rows of all ranks. */
+static treadle_status take_choices(treadle_back *back, treadle_arena *arena) {
+  const size_t experts = (size_t)back->transformer->routing.experts;
+  treadle_train_choices *c = &back->context.choices;
+  c->before = treadle_arena_alloc_array(arena, experts + 1, sizeof *c->before);
+  c->begin = treadle_arena_alloc_array(arena, experts + 1, sizeof *c->begin);
+  if (c->before && c->begin) return TREADLE_OK;
+  return treadle_fail(TREADLE_NO_MEMORY, "no memory for the choices of %zu experts", experts);
 }
 
 treadle_status treadle_context_find_shares(treadle_back *back, treadle_arena *arena) {
@@ -209,6 +289,7 @@ treadle_status treadle_context_find_shares(treadle_back *back, treadle_arena *ar
   TRY(clip(head, rows, arena, &back->own_head));
   TRY(clip(&back->grad_head, rows, arena, &back->own_grad_head));
   TRY(share_layers(back, arena));
+  TRY(take_choices(back, arena));
 out:
   return status;
 }
@@ -224,7 +305,8 @@ static treadle_row_range rows_of(const treadle_back *back, treadle_row_range row
   return span;
 }
 
-static treadle_status meet(const treadle_back *back, int64_t rows, int64_t columns, const char *what) {
+treadle_status treadle_context_meet(const treadle_back *back, int64_t rows, int64_t columns,
+                                    const char *what) {
   const treadle_exchange_part part =
       treadle_exchange_slot(back->context.ranks, back->context.index, true, rows, columns);
   return treadle_parallel_slots(back->pass->context.exchange, &part, what);
@@ -241,7 +323,7 @@ treadle_status treadle_context_bring(const treadle_back *back, treadle_row_range
     for (int i = 0; i < count; to += matrices[i++].columns)
       memcpy(to, matrices[i].at + (row - begin) * matrices[i].stride,
              (size_t)matrices[i].columns * sizeof *to);
-  return meet(back, mine.end - mine.first, columns, what);
+  return treadle_context_meet(back, mine.end - mine.first, columns, what);
 }
 
 const float *treadle_context_row(const treadle_back *back, treadle_row_range rows, int64_t row,
@@ -270,7 +352,7 @@ treadle_status treadle_context_take_rows(const treadle_back *back, const float *
   for (int64_t i = 0; i < rows; i++)
     if (which[i] >= own.first && which[i] < own.end)
       memcpy(room + mine++ * hidden, x + (which[i] - own.first) * hidden, (size_t)hidden * sizeof *x);
-  TRY(meet(back, mine, hidden, "rows for the head"));
+  TRY(treadle_context_meet(back, mine, hidden, "rows for the head"));
   for (int32_t m = 0; m < back->context.ranks; m++) {
     const treadle_row_range theirs = treadle_context_span(back->context.now, back->context.ranks, m);
     const float *from = treadle_parallel_slot(exchange, m, &there);

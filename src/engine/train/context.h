@@ -19,6 +19,7 @@
 typedef struct treadle_context_rank {
   int64_t data_rank, data_ranks;
   int32_t ranks, index;
+  bool spreads_experts; /* each of the ranks has other experts, and together they are a replica */
 } treadle_context_rank;
 
 /* ulysses: what the trainer's options say. replica: of the rank; NULL: the layout is sharded. Refused: both ways at
@@ -30,7 +31,9 @@ treadle_status treadle_context_place(const treadle_layout *layout, int32_t ulyss
 int64_t treadle_context_most_rows(int64_t rows, int32_t ranks);
 /* The first of them, or alone. */
 static inline bool treadle_context_is_first(const treadle_back *back) { return back->context.index == 0; }
-/* Which rows of the micro batch at hand are this rank's. */
+/* A micro batch of `rows` rows is at hand. */
+void treadle_context_begin(treadle_back *back, int64_t rows);
+/* Which rows of it are this rank's. */
 treadle_row_range treadle_context_own(const treadle_back *back);
 
 /* ---- Sizes ---- */
@@ -51,10 +54,27 @@ uint64_t treadle_context_head_room(const treadle_back *back);
 
 /* The shares of gradients, once these have their places; and the rows of the head that this rank computes. */
 treadle_status treadle_context_find_shares(treadle_back *back, treadle_arena *arena);
+/* Are experts spread over these ranks? Then a rank that has one takes all rows through it that chose it. */
+static inline bool treadle_context_spreads_experts(const treadle_back *back) {
+  return back->context.ranks > 1 && back->pass->ranks.groups.set;
+}
+/* Do several ranks have shares of the gradient of an expert? */
+static inline bool treadle_context_shares_experts(const treadle_back *back) {
+  return back->context.ranks > 1 && !back->pass->ranks.groups.set;
+}
+/* Where this rank adds up gradients of a layer's experts: its shares, or all. */
+static inline const treadle_layer_weights *treadle_context_expert_grads(const treadle_back *back,
+                                                                        int32_t layer) {
+  return treadle_context_shares_experts(back) ? &back->context.grads[layer] : &back->grads[layer];
+}
 /* Of `rows`, those that this rank adds up. */
 treadle_row_range treadle_context_share(const treadle_back *back, int64_t rows);
 
 /* ---- Rows of all ranks ---- */
+
+/* All ranks bring matrices, of their own numbers of rows, which lie in the room. */
+treadle_status treadle_context_meet(const treadle_back *back, int64_t rows, int64_t columns,
+                                    const char *what);
 
 /* A matrix [own rows, columns]. */
 typedef struct treadle_context_matrix {

@@ -61,7 +61,7 @@ typedef enum treadle_train_found {
 } treadle_train_found;
 
 /* The column experts of a batch, and what routers chose by themselves. Tokens are those that go through the layers, in order. */
-typedef struct treadle_train_choices {
+typedef struct treadle_expert_choices {
   const unsigned char *
       given; /* records of all rows' tokens but each last one, one row after the other; NULL: the batch has none */
   int64_t *given_first; /* [rows + 1] where those of each begin, in bytes */
@@ -72,7 +72,7 @@ typedef struct treadle_train_choices {
   unsigned char *chosen;         /* [tokens] records, where they are asked for */
   int64_t record;                /* bytes of a token's */
   treadle_pass_given pass;
-} treadle_train_choices;
+} treadle_expert_choices;
 
 /* A batch on its way: the rows of this rank's coordinate, in micro batches. */
 typedef struct treadle_train_work {
@@ -87,7 +87,7 @@ typedef struct treadle_train_work {
   size_t count;
   int64_t ids, counted; /* of all rows */
   treadle_train_values values;
-  treadle_train_choices choices;
+  treadle_expert_choices choices;
   int32_t micro_batches, most_batches; /* of this rank; of the rank with the most */
   int64_t through;                     /* tokens that go through the layers, of all ranks */
   int64_t tokens, sequences;           /* that count, and rows that have some: of all ranks */
@@ -167,7 +167,7 @@ treadle_train_step treadle_train_micro_batch(treadle_train_work *w, int32_t micr
 
 /* The column experts, where routers are to be compared with it or go by it, and room for what is asked for. The rows are there. */
 treadle_status treadle_train_take_choices(treadle_train_work *w, const treadle_batch *batch);
-void treadle_train_release_choices(treadle_train_choices *choices);
+void treadle_train_release_choices(treadle_expert_choices *choices);
 /* For rows from `first` on of a micro batch, until the next call; NULL: nobody asks. */
 const treadle_pass_given *treadle_train_given(treadle_train_work *w, int32_t micro_batch, int64_t first);
 /* After all micro batches: ranks with other layers of these rows tell each other. And how many tokens differ, on all ranks. Collective. */

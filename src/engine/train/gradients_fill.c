@@ -1,6 +1,8 @@
 /* A micro batch, put together: the tokens of its rows, where each of them stands, and which of them count. */
 #include "train/gradients.h"
 
+#include "train/context.h"
+
 /* A micro batch while it is put together. */
 typedef struct filling {
   const treadle_train_work *w;
@@ -105,9 +107,9 @@ treadle_train_step treadle_train_micro_batch(treadle_train_work *w, int32_t micr
     else
       add_targets(&f, k.row, k.shared, k.at);
   }
-  treadle_train_context *context = &w->t->back.context;
+  const treadle_train_context *context = &w->t->back.context;
   const treadle_row_range mine = treadle_context_span(f.at, context->ranks, context->index);
-  context->now = f.at;
+  treadle_context_begin(&w->t->back, f.at);
   return (treadle_train_step){.step = {.tokens = own->tokens + mine.first,
                                        .rows = mine.end - mine.first,
                                        .stretches = own->spans,

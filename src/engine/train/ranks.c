@@ -71,7 +71,8 @@ treadle_train_room treadle_train_measure_room(const treadle_back *back, const tr
   if (back->width.latent)
     room.pass.within = (uint64_t)treadle_larger((int64_t)room.pass.within, treadle_back_latent_room(back));
   room.pass.within = (uint64_t)treadle_larger((int64_t)room.pass.within, d->heads * d->head_dim);
-  results = pass->buffers.expert_nodes * rows * d->routing.top; /* and derivatives by their weights */
+  /* and derivatives by their weights */
+  results = room.pass.between ? 0 : pass->buffers.expert_nodes * rows * d->routing.top;
   room.pass.within =
       (uint64_t)treadle_larger((int64_t)room.pass.within, results ? results * (hidden + 1) + hidden : 0);
   room.pass.across = LINE;
@@ -87,6 +88,7 @@ treadle_train_room treadle_train_measure_room(const treadle_back *back, const tr
 
 void treadle_train_join_room(treadle_train_room *room, const treadle_train_room *other) {
   room->pass.within = (uint64_t)treadle_larger((int64_t)room->pass.within, (int64_t)other->pass.within);
+  room->pass.between = (uint64_t)treadle_larger((int64_t)room->pass.between, (int64_t)other->pass.between);
   room->logits = (uint64_t)treadle_larger((int64_t)room->logits, (int64_t)other->logits);
   room->context = (uint64_t)treadle_larger((int64_t)room->context, (int64_t)other->context);
   room->head = (uint64_t)treadle_larger((int64_t)room->head, (int64_t)other->head);
@@ -153,7 +155,9 @@ static treadle_status split_ranks(const treadle_train_ranks *ranks, const treadl
                                   const treadle_train_stage *stage, ends_and_replicas *sets_p) {
   const treadle_replica *replica = pass->replica;
   const bool end = stage->number == 0 || stage->number == stage->pipeline.stages - 1;
-  const int colour = (int)replica->number * TREADLE_REPLICA_RANKS + pass->ranks.stage->index;
+  const treadle_board_set *of = pass->ranks.stage;
+  const int colour = (int)replica->number * TREADLE_REPLICA_RANKS +
+                     replica->groups[replica->position] * of->count + of->index;
   treadle_status status = TREADLE_OK;
   *sets_p = (ends_and_replicas){0};
   if (replica->count > 1) TRY(treadle_board_split(ranks->board, replica->position, &sets_p->replicas));
@@ -213,12 +217,19 @@ out:
   return status;
 }
 
+/* Of ranks of one group: context parallel ranks have the same in theirs, where they are groups. */
+static int64_t place_in_group(const treadle_replica *r) {
+  int64_t before = 0;
+  for (int i = 0; i < r->position; i++) before += r->groups[i] == r->groups[r->position];
+  return before;
+}
+
 static context_meeting context_of(const treadle_train_ranks *ranks, treadle_back *back,
                                   const treadle_train_stage *stage, int64_t data_rank, int64_t data_ranks) {
   const bool last = stage->number == stage->pipeline.stages - 1;
   return (context_meeting){.ranks = ranks,
                            .back = back,
-                           .colour = (int)(back->pass->replica->position * data_ranks + data_rank),
+                           .colour = (int)(place_in_group(back->pass->replica) * data_ranks + data_rank),
                            .head_colour = last ? (int)data_rank : -1};
 }
 
@@ -336,18 +347,36 @@ out:
   return status;
 }
 
+/* Of context parallel ranks with different experts: all but these, which are whole where they are. */
+static treadle_status add_dense(treadle_exchange *exchange, treadle_leaf_range mine,
+                                const treadle_train_windows *w) {
+  int32_t count;
+  const treadle_storage *storages = treadle_layout_storages(w->grad_layout, w->rank, &count);
+  treadle_status status = TREADLE_OK;
+  for (int32_t s = 0; s < count; s++)
+    if (!storages[s].slots)
+      TRY(add_members(exchange, mine, treadle_train_grads(w) + storages[s].offset / (int64_t)sizeof(float),
+                      storages[s].bytes / (int64_t)sizeof(float), "gradients of context parallel ranks"));
+out:
+  return status;
+}
+
 treadle_status treadle_train_join_gradients(treadle_trainer *t) {
   const treadle_train_context *c = &t->back.context;
   const int64_t count = (int64_t)(t->windows.grad_bytes / sizeof(float));
   /* Context parallel ranks have one sum by then: the first of each data parallel coordinate brings it. */
   const treadle_leaf_range parts = {c->index, 1, c->ranks},
-                           mine = {(int32_t)t->data_rank, c->index == 0, (int32_t)t->data_ranks};
+                           mine = {(int32_t)t->data_rank,
+                                   c->index == 0 || treadle_context_spreads_experts(&t->back),
+                                   (int32_t)t->data_ranks};
   treadle_status status = TREADLE_OK;
   if (t->shards && !t->adapters) return TREADLE_OK; /* it was done unit by unit */
   treadle_back_tie(&t->back);
-  TRY(treadle_train_copy_experts(&t->back, (int64_t)t->ranks.room.pass.within));
+  TRY(treadle_train_copy_experts(&t->back, &t->ranks.room.pass));
   if (t->ranks.ends) TRY(join_ends(t->ranks.ends, &t->back, t->stage.number == 0));
-  if (c->ranks > 1)
+  if (treadle_context_spreads_experts(&t->back))
+    TRY(add_dense(t->pass->context.exchange, parts, &t->windows));
+  else if (c->ranks > 1)
     TRY(add_members(t->pass->context.exchange, parts, treadle_train_grads(&t->windows), count,
                     "gradients of context parallel ranks"));
   if (t->ranks.replicas && t->data_ranks > 1)
@@ -381,7 +410,7 @@ static void look_at_share(const looking *w, const treadle_weight *grad) {
   }
 }
 
-/* Of ranks with the same part of a tensor, the first one of each replica answers for a share of it. */
+/* Of ranks with the same part of a tensor, the first one of each replica, of its first group, answers for a share of it. */
 static treadle_status look_at(const looking *w, int32_t tensor, const treadle_weight *weight,
                               const treadle_weight *grad) {
   treadle_pass *pass = w->back->pass;
@@ -389,7 +418,7 @@ static treadle_status look_at(const looking *w, int32_t tensor, const treadle_we
   treadle_status status = TREADLE_OK;
   if (!first) return TREADLE_OK;
   if (pass->ranks.stage) TRY(treadle_pass_is_first(pass, tensor, weight, &first));
-  if (first) look_at_share(w, grad);
+  if (first && pass->replica->groups[pass->replica->position] == 0) look_at_share(w, grad);
 out:
   return status;
 }

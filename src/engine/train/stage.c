@@ -33,7 +33,7 @@ treadle_status treadle_train_find_chunks(treadle_train_stage *stage, const tread
   for (int32_t c = 0; c < r->chunk_count; c++) {
     if (!treadle_pass_has_chunk(pass, c)) continue;
     stage->number = c % stage->pipeline.stages;
-    stage->ranks = __builtin_popcountll(r->chunks[c].ranks);
+    stage->ranks = __builtin_popcountll(r->chunks[c].ranks & treadle_replica_members(r));
     stage->chunks[stage->chunk_count++] = (treadle_train_chunk){.number = c,
                                                                 .first_layer = r->chunks[c].first_layer,
                                                                 .end_layer = r->chunks[c].end_layer,
@@ -46,10 +46,10 @@ out:
 
 /* ---- Rings -------------------------------------------------------------------------------------------- */
 
-/* The rank of this replica in stage `stage` with the same place in it as this one. */
+/* The rank of this replica, and of its group, in stage `stage` with the same place in it as this one. */
 static int peer_in(const treadle_pass *pass, int32_t stage) {
   const treadle_replica *r = pass->replica;
-  treadle_rank_bits ranks = r->chunks[stage].ranks;
+  const treadle_rank_bits ranks = r->chunks[stage].ranks & treadle_replica_members(r);
   int number = pass->ranks.stage->index;
   for (int i = 0; i < r->rank_count; i++)
     if (ranks >> i & 1 && number-- == 0) return r->ranks[i];

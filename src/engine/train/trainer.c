@@ -203,6 +203,7 @@ static treadle_status find_place(treadle_trainer *t, const treadle_trainer_optio
   if (sharded) *computed_p = treadle_train_whole(t->shards);
   TRY(treadle_replica_find(t->transformer, *computed_p, sharded ? 0 : rank, &t->arena, &t->replica));
   TRY(treadle_context_place(layout, o->ulysses_ranks, sharded ? NULL : &t->replica, rank, &place));
+  if (place.spreads_experts) TRY(treadle_replica_divide(layout, rank, &t->replica));
   t->data_rank = place.data_rank;
   t->data_ranks = place.data_ranks;
   t->ulysses_ranks = o->ulysses_ranks;

@@ -16,6 +16,8 @@
  *     back_layer.c       the adjoints of the parts of a layer
  *     back_attend.c      the adjoint of attention itself
  *     latent.c           latent attention, forward and its adjoint
+ *     back_experts.c     the adjoint of experts
+ *     expert_rows.c      their rows, and from where these come
  *     back_head.c        loss, head, embedding
  *     back_score.c       a score head, and its loss
  *     back_product.c     the two transposed products, by the kernels of forward
@@ -25,6 +27,7 @@
  *     sequence.c         rows of the residual stream, divided among tensor parallel ranks
  *     context.c          tokens of a micro batch, divided among context parallel ranks
  *     back_weights.c     gradients of weights, over the tokens of all of these
+ *     context_experts.c  the same of experts, over the rows that chose them
  *   stage.h            this rank's layers, and the rings between stages
  *     pipeline.c         in which order a rank takes micro batches through its layers
  *   ranks.h            the ranks that compute together, and what each of them brings
@@ -109,7 +112,7 @@ treadle_status treadle_train_each_own(treadle_trainer *t, treadle_train_visit lo
 
 /* ---- copied_experts.c ---- */
 
-/* The gradients of experts of which other ranks of the stage have copies; room: elements that a rank brings at once. Collective. */
-treadle_status treadle_train_copy_experts(const treadle_back *back, int64_t room);
+/* The gradients of experts of which other ranks of the stage have copies; rooms: elements that a rank brings at once. Collective. */
+treadle_status treadle_train_copy_experts(const treadle_back *back, const treadle_pass_board *rooms);
 
 #endif

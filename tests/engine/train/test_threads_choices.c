@@ -11,7 +11,7 @@
 
 #define MODEL TREADLE_SOURCE_DIR "/tests/golden/models/qwen2moe"
 
-enum { ROWS = 5, PROMPT = 7, LONGEST = 40, EXPERTS = 8, RECORDS = ROWS * LONGEST * 64 };
+enum { ROWS = 5, PROMPT = 7, LONGEST = 100, EXPERTS = 8, RECORDS = ROWS * LONGEST * 64 };
 
 /* Rows 0 and 1 have one prompt, and so have 2 and 3; the answer of row 2 is empty. */
 static size_t count_of(int row) {
@@ -190,6 +190,8 @@ static const struct {
 } meshes[] = {{"megatron:pp=2", 2, false},
               {"megatron:tp=2,ep=2,etp=1", 2, false},
               {"megatron:tp=2,pp=2,vpp=2", 4, false},
+              {"megatron:cp=2", 2, false},
+              {"megatron:cp=2,ep=2", 2, false},
               {"megatron:tp=1", 2, true},
               {"megatron:pp=2,tp=2", 8, true},
               {"fsdp2", 2, true}};
@@ -243,7 +245,8 @@ static void test_refused(void **state) {
                gradients(&r, &bad, true, false));
   bad = own;
   bad.offsets[ROWS] -= 1;
-  assert_fails(TREADLE_REFUSED, "row 4: 623 bytes of experts, and 39 tokens before its last one of 16 each",
+  assert_fails(TREADLE_REFUSED,
+               "row 4: 1583 bytes of experts, and 99 tokens before its last one of 16 each",
                gradients(&r, &bad, false, false));
   bad = own; /* no record of the last row: it is not compared, and not replayed */
   bad.offsets[ROWS] = bad.offsets[ROWS - 1];

@@ -2,7 +2,7 @@
  * losses and log-probabilities the bits of one rank with the same rows (of one data rank with fsdp2). Micro batches
  * have one leaf of tokens and several, with rows that share a prompt; some ranks have no token. What a rank holds is
  * what was predicted. Numbers that do not divide are refused. */
-/* ctest: stage=gcc label=threads timeout=300 */
+/* ctest: stage=gcc label=threads timeout=600 */
 #include "test.h"
 #include "train/rows.h"
 
@@ -49,13 +49,15 @@ static treadle_status fill(int64_t vocabulary, treadle_batch **batch_p) {
 typedef struct one_rank {
   treadle_group *group; /* NULL: alone */
   const char *model, *layout;
+  bool random; /* weights, of a model that has none */
   treadle_trainer_options options;
   int64_t vocabulary;
   int rank, ranks;
   treadle_status status;
   char message[512];
   uint64_t digest;
-  double norm, nll;
+  double norm;
+  treadle_loss loss;
   float logprobs[COUNTED_MOST];
   size_t counted;        /* 0: another rank is given them */
   size_t bytes, planned; /* memory of this rank, and as it was predicted */
@@ -65,21 +67,20 @@ static treadle_status run(one_rank *r) {
   treadle_model *model = NULL;
   treadle_layout *layout = NULL;
   treadle_trainer *trainer = NULL;
-  treadle_loss loss = TREADLE_INIT(treadle_loss);
   treadle_trainer_memory memory[RANKS_MOST];
   const treadle_forward_options forward = {.struct_size = sizeof forward, .micro_batch_size = 3};
   const treadle_loss_options nll = {.struct_size = sizeof nll, .name = "nll"};
   treadle_batch *all = NULL, *mine = NULL;
   treadle_status status;
+  r->loss = TREADLE_INIT(treadle_loss);
   TRY(fill(r->vocabulary, &all));
   TRY(treadle_model_open(r->model, NULL, &model));
   TRY(treadle_layout_create(model, r->layout, r->ranks, NULL, &layout));
   TRY(treadle_trainer_create(r->group, layout, &r->options, &trainer));
-  TRY(treadle_trainer_load(trainer));
+  TRY(r->random ? treadle_trainer_randomise(trainer, 7) : treadle_trainer_load(trainer));
   TRY(treadle_trainer_slice(trainer, all, &forward, NULL, &mine));
   for (int turn = 0; turn < 2; turn++) /* the second time as the first */
-    TRY(treadle_trainer_gradients(trainer, mine, &forward, &nll, NULL, &loss));
-  r->nll = loss.nll;
+    TRY(treadle_trainer_gradients(trainer, mine, &forward, &nll, NULL, &r->loss));
   TRY(rows_logprobs(trainer, mine, &forward, NULL, r->logprobs, NULL, &r->counted));
   TRY(treadle_trainer_norm(trainer, &r->norm));
   TRY(treadle_trainer_digest(trainer, &r->digest));
@@ -122,6 +123,12 @@ static one_rank *run_ranks(const one_rank *like, const char *layout, int ranks) 
   return all;
 }
 
+static bool is_same(const one_rank *a, const one_rank *b) {
+  return a->digest == b->digest && a->norm == b->norm && a->loss.nll == b->loss.nll &&
+         a->loss.aux_loss == b->loss.aux_loss && a->loss.expert_load_max == b->loss.expert_load_max &&
+         a->loss.expert_load_min == b->loss.expert_load_min;
+}
+
 static one_rank run_well(const one_rank *like, const char *layout, int ranks) {
   const one_rank *all = run_ranks(like, layout, ranks);
   for (int i = 0; i < ranks; i++) {
@@ -129,7 +136,7 @@ static one_rank run_well(const one_rank *like, const char *layout, int ranks) {
     if (all[i].bytes != all[i].planned)
       fail_msg("%s, %s, rank %d: holds %zu bytes, %zu were predicted", like->model, layout, i, all[i].bytes,
                all[i].planned);
-    assert_true(all[i].digest == all[0].digest && all[i].norm == all[0].norm && all[i].nll == all[0].nll);
+    assert_true(is_same(&all[i], &all[0]));
   }
   for (int i = 0; i < ranks; i++)
     if (all[i].counted) return all[i];
@@ -159,6 +166,17 @@ static const cut cuts[] = {
     {"megatron:pp=2,vpp=2", 4, 2, 2, "hf", 1},
     {"megatron:cp=2", 6, 0, 2, "megatron:dp=3", 3},
     {"megatron:cp=2,order=tp-dp-cp-ep-pp", 4, 0, 2, "megatron:dp=2", 2},
+    {"megatron:tp=2,cp=2,ep=2,etp=1", 4, 0, 4, "hf", 1},
+    {"megatron:tp=2,cp=2,ep=1,etp=1", 4, 0, 4, "hf", 1}, /* each expert on both */
+    {"megatron:tp=2,ep=2,etp=1", 4, 2, 4, "hf", 1},
+    {"megatron:cp=2,ep=2", 2, 0, 2, "hf", 1}, /* experts spread over them */
+    {"megatron:cp=2,etp=2", 2, 0, 2, "hf", 1},
+    {"megatron:tp=2,cp=2,ep=4,etp=1", 4, 0, 4, "hf", 1},
+    {"megatron:tp=2,cp=2,ep=2,etp=2", 4, 0, 4, "hf", 1},
+    {"megatron:cp=4,ep=4", 4, 0, 4, "hf", 1},
+    {"megatron:cp=2,pp=2,ep=2", 4, 0, 2, "hf", 1},
+    {"megatron:cp=2,ep=2", 4, 0, 2, "megatron:dp=2", 2},
+    {"megatron:tp=2,cp=2,ep=2,etp=1,order=cp-tp-ep-dp-pp", 4, 0, 4, "hf", 1},
 };
 enum { CUTS = sizeof cuts / sizeof *cuts };
 
@@ -167,44 +185,67 @@ typedef struct subject {
   int64_t vocabulary;
   int kv_heads;
   bool even; /* its layers make two stages */
+  bool experts, random;
 } subject;
 
 static const subject subjects[] = {
-    {"tests/golden/models/llama-gqa-llama3rope", 203, 2, true},
-    {"tests/golden/models/qwen2-tied", 203, 2, true},
-    {"../shared/data/golden/models/llama-tied-biases", 256, 8, true},
-    {"../shared/data/golden/models/qwen3", 203, 2, true},
-    {"../shared/data/stories260K/hf", 512, 4, false},
+    {"tests/golden/models/llama-gqa-llama3rope", 203, 2, true, false, false},
+    {"tests/golden/models/qwen2-tied", 203, 2, true, false, false},
+    {"../shared/data/golden/models/llama-tied-biases", 256, 8, true, false, false},
+    {"../shared/data/golden/models/qwen3", 203, 2, true, false, false},
+    {"../shared/data/stories260K/hf", 512, 4, false, false, false},
+    {"tests/data/experts/qwen3", 203, 8, true, true, true},
+    {"tests/data/experts/qwen2", 203, 8, true, true, true},
+    {"tests/golden/models/glm4moe-qknorm", 203, 2, true, true, false},
+    {"../shared/data/golden/models/mixtral", 203, 2, true, true, false},
+    {"../shared/data/golden/models/qwen3moe", 203, 2, true, true, false},
 };
+
+static bool has_like(const cut *a, const cut *b) {
+  return strcmp(a->like, b->like) == 0 && a->like_ranks == b->like_ranks;
+}
+
+static bool fits(const subject *s, const cut *c) {
+  return s->kv_heads % c->heads == 0 && (s->even || !strstr(c->layout, "pp=")) &&
+         (s->experts || (!strstr(c->layout, "ep=") && !strstr(c->layout, "etp=")));
+}
 
 /* Each layout with one of the four ways to keep activations. */
 static void check_subject(const subject *s, const char *dtype, const char *kernels, int count) {
   char path[512], like_text[128], text[128];
-  static one_rank alone;
-  alone = (one_rank){.model = path, .ranks = 1, .vocabulary = s->vocabulary};
+  static one_rank alone, likes[CUTS];
+  alone = (one_rank){.model = path, .random = s->random, .ranks = 1, .vocabulary = s->vocabulary};
   snprintf(path, sizeof path, "%s/%s", TREADLE_SOURCE_DIR, s->model);
   if (access(path, R_OK) != 0) {
     printf("%s is not there: skipped\n", s->model);
     return;
   }
   for (int c = 0; c < count; c++) {
-    if (s->kv_heads % cuts[c].heads || (strstr(cuts[c].layout, "pp=") && !s->even)) continue;
+    if (!fits(s, &cuts[c])) continue;
     alone.options = (treadle_trainer_options){
         .struct_size = sizeof alone.options, .kernels = kernels, .threads = 1, .most_rows = 1300};
+    if (s->experts) { /* and losses of routers */
+      alone.options.aux_loss_coeff = 0.1;
+      alone.options.z_loss_coeff = 0.01;
+    }
     snprintf(like_text, sizeof like_text, "%s%sdtype=%s", cuts[c].like,
              strchr(cuts[c].like, ':') ? "," : ":", dtype);
-    const one_rank wanted = run_well(&alone, like_text, cuts[c].like_ranks);
+    int known = 0;
+    while (known < c && !(fits(s, &cuts[known]) && has_like(&cuts[known], &cuts[c]))) known++;
+    likes[c] = known < c ? likes[known] : run_well(&alone, like_text, cuts[c].like_ranks);
+    const one_rank wanted = likes[c];
     alone.options.ulysses_ranks = cuts[c].ulysses;
     alone.options.sequence_parallel = c & 1;
     alone.options.recompute = c & 2;
     snprintf(text, sizeof text, "%s%sdtype=%s", cuts[c].layout, strchr(cuts[c].layout, ':') ? "," : ":",
              dtype);
     const one_rank got = run_well(&alone, text, cuts[c].ranks);
-    if (got.digest != wanted.digest || got.norm != wanted.norm || got.nll != wanted.nll)
-      fail_msg(
-          "%s, %s, Ulysses %d, %s, %s: other bits than %s: norm %.17g and %.17g, -log p %.17g and %.17g",
-          s->model, text, cuts[c].ulysses, dtype, kernels, like_text, got.norm, wanted.norm, got.nll,
-          wanted.nll);
+    assert_true(s->experts == (wanted.loss.aux_loss > 0));
+    if (!is_same(&got, &wanted))
+      fail_msg("%s, %s, Ulysses %d, %s, %s: other bits than %s: norm %.17g and %.17g, -log p %.17g and "
+               "%.17g, losses of routers %.17g and %.17g",
+               s->model, text, cuts[c].ulysses, dtype, kernels, like_text, got.norm, wanted.norm,
+               got.loss.nll, wanted.loss.nll, got.loss.aux_loss, wanted.loss.aux_loss);
     assert_int_equal(got.counted, wanted.counted);
     assert_memory_equal(got.logprobs, wanted.logprobs, got.counted * sizeof *got.logprobs);
   }
@@ -214,7 +255,8 @@ static void test_same_bits(void **state) {
   (void)state;
   for (size_t i = 0; i < sizeof subjects / sizeof *subjects; i++) {
     check_subject(&subjects[i], i % 2 ? "bf16" : "fp32", "auto", CUTS);
-    if (i == 1) check_subject(&subjects[i], "bf16", "plain", 1); /* which take their time */
+    if (i == 6) check_subject(&subjects[i], "bf16", "auto", CUTS); /* with a shared expert */
+    if (i == 1) check_subject(&subjects[i], "bf16", "plain", 1);   /* which take their time */
   }
 }
 
@@ -231,6 +273,8 @@ static void check_refused(const subject *s, const char *layout, int ranks, int u
 }
 
 static void test_refused(void **state) {
+  const subject experts = {"tests/data/experts/qwen3", 203, 8, true, true, true},
+                latent = {"tests/golden/models/dsv3-yarn", 203, 8, true, true, false};
   (void)state;
   check_refused(&subjects[0], "megatron:cp=4", 4, 0, "8 query heads and 2 key and value heads, of 8 and 2");
   check_refused(&subjects[0], "megatron:tp=2,cp=2", 4, 0,
@@ -238,6 +282,10 @@ static void test_refused(void **state) {
   check_refused(&subjects[0], "megatron:cp=2", 4, 2, "say one of the two");
   check_refused(&subjects[0], "fsdp2", 3, 2,
                 "3 data parallel ranks, which Ulysses ranks, 2, do not divide");
+  check_refused(&experts, "megatron:cp=4,ep=2", 4, 0,
+                "spreads experts over some of its context parallel ranks");
+  check_refused(&experts, "megatron:cp=2,ep=4", 4, 0, "an ep times etp that divides tp, or is tp times cp");
+  check_refused(&latent, "fsdp2", 2, 2, "latent attention does not go with context parallel ranks (2)");
 }
 
 int main(void) {
