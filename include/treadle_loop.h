@@ -110,6 +110,7 @@ typedef struct treadle_sft_step {
   int64_t tokens; /* of the step's rows */
   double seconds;
   const char *checkpoint; /* the folder that was saved after the step; NULL: none was */
+  double aux_loss, expert_load_max, expert_load_min; /* as in treadle_loss; 0: there are no experts */
 } treadle_sft_step;
 
 typedef enum treadle_start {

@@ -96,6 +96,9 @@ class SftStep(typing.NamedTuple):
     tokens: int  #: of the step's rows
     seconds: float
     checkpoint: str | None  #: the folder that was saved after the step
+    aux_loss: float  #: losses of routers; 0, as the next two: there are no experts
+    expert_load_max: float  #: choices of the most loaded expert over the mean
+    expert_load_min: float
 
 
 class SftFigures(typing.NamedTuple):

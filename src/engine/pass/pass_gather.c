@@ -55,6 +55,15 @@ int64_t treadle_pass_head_columns(const treadle_pass *pass) {
   return columns;
 }
 
+bool treadle_pass_has_heads(const treadle_pass *p) {
+  const int64_t dim = p->transformer->head_dim;
+  rows_of own = {.first = {p->heads.first * dim, p->heads.kv_first * dim, p->heads.kv_first * dim},
+                 .count = {p->heads.count * dim, p->heads.kv_count * dim, p->heads.kv_count * dim}};
+  if (p->transformer->attention != TREADLE_ATTENTION_GQA) return true;
+  for (int i = 0; i < PARTS; i++) own.weight[i] = p->layers[first_layer(p)].weight[roles[i]];
+  return has_own(&own);
+}
+
 /* Part i of what this rank's heads need, out of the rows of the first ranks that have them. */
 static treadle_status find_copies(treadle_pass *p, const rows_of *all, const rows_of *mine, int i,
                                   int64_t to) {

@@ -350,6 +350,8 @@ treadle_status treadle_pass_attend_rows(treadle_pass *pass, int32_t layer, const
 treadle_status treadle_pass_find_heads(treadle_pass *pass);
 /* Columns of q, k and v that this rank computes. */
 int64_t treadle_pass_head_columns(const treadle_pass *pass);
+/* Has this rank the rows of q, k and v that its heads need? */
+bool treadle_pass_has_heads(const treadle_pass *pass);
 /* buffers.wide: q, k and v of this rank's heads, with their biases, out of what all ranks of the stage compute. */
 treadle_status treadle_pass_gather_heads(treadle_pass *pass, int32_t layer, int64_t rows);
 

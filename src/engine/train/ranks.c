@@ -267,13 +267,6 @@ treadle_status treadle_train_meet(treadle_trainer *t) {
   TRY(treadle_board_create(r->group, at.all, &r->board));
   r->adapters_at = at.adapters;
   TRY(treadle_group_agree(r->group, treadle_pass_join(t->pass, r->board, &r->room.pass)));
-  if (t->pass->ranks.gather.columns)
-    status = treadle_fail(
-        TREADLE_REFUSED,
-        "layout '%s': more tensor parallel ranks than the model has key and value heads, %lld; "
-        "training does not take that",
-        t->windows.layout->text, (long long)t->transformer->kv_heads);
-  TRY(treadle_group_agree(r->group, status));
   TRY(split_ranks(r, t->pass, &t->stage, &sets));
   TRY(treadle_group_agree(r->group, make_exchanges(r, &t->back, &at, &sets)));
   TRY(treadle_group_agree(r->group, treadle_train_make_rings(&t->stage, r, t->pass, at.rings)));

@@ -118,6 +118,10 @@ static treadle_status check(const treadle_back *back, const treadle_layout *layo
   const treadle_weight *head = &back->pass->head;
   if (d->head_dim > TREADLE_ROPE_WIDTH_MOST) return refuse(layout, "heads of more than 1024 values");
   if (back->pass->copies) return refuse(layout, "matrices of several types");
+  if (!treadle_pass_has_heads(back->pass))
+    REFUSE("layout '%s': more tensor parallel ranks than the model has key and value heads, %lld; training "
+           "does not take that",
+           layout->text, (long long)d->kv_heads);
   if (back->head_leaves > 1 && head->segment_count &&
       (head->first_row % TREADLE_HEAD_LEAF || head->row_count != head->end_row - head->first_row))
     return treadle_fail(

@@ -483,6 +483,8 @@ treadle_status treadle_train_config_parse(const char *file, const char *text, si
                                           treadle_train_config **config_p);
 const treadle_train_settings *treadle_train_config_settings(const treadle_train_config *config);
 bool treadle_train_config_is_given(const treadle_train_config *config, int key);
+/* Does a key that is given say its default, as the resolved text of a run does? */
+bool treadle_train_config_is_default(const treadle_train_config *config, int key);
 /* "actor_config.lr (line 9)", for the middle of a message. */
 const char *treadle_train_config_place(const treadle_train_config *config, int key);
 /* `text` is of the arena; NULL: memory was out. */

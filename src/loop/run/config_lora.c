@@ -65,11 +65,40 @@ static treadle_status settle_mindspeed(treadle_train_config *config) {
                                    config->file, treadle_train_config_place(config, rank)));
 }
 
+/* verl's section lora has an alpha, a dropout, a type and matrices of its own, for Megatron. */
+static treadle_status refuse_section(const treadle_train_config *config) {
+  const int rank = KEY(actor.lora_rank);
+  const char *name = config->sources[rank].name;
+  if (config->settings.actor.lora_rank && name && strstr(name, ".lora.rank"))
+    REFUSE(
+        "%s: %s is %lld: of that section rank alone is known; say lora_rank, lora_alpha and target_modules "
+        "beside it",
+        config->file, treadle_train_config_place(config, rank),
+        (long long)config->settings.actor.lora_rank);
+  return TREADLE_OK;
+}
+
+/* Without a rank: adapters to begin with are a mistake; the rest is in others' files, too. */
+static treadle_status settle_whole(treadle_train_config *config) {
+  const int more[] = {KEY(actor.lora_alpha), KEY(actor.lora_save_merged)};
+  treadle_status status = TREADLE_OK;
+  if (config->settings.actor.lora_adapter_path)
+    REFUSE("%s: %s is given, and lora_rank is 0: say the rank of these adapters", config->file,
+           treadle_train_config_place(config, KEY(actor.lora_adapter_path)));
+  for (size_t i = 0; i < sizeof more / sizeof *more; i++)
+    if (treadle_train_config_is_given(config, more[i]) && !treadle_train_config_is_default(config, more[i]))
+      TRY(treadle_train_config_warn_of(config, treadle_train_config_place(config, more[i]),
+                                       "has no effect with lora_rank: 0"));
+out:
+  return status;
+}
+
 treadle_status treadle_train_config_settle_lora(treadle_train_config *config) {
   const treadle_config_actor *actor = &config->settings.actor;
   treadle_status status;
   TRY(settle_mindspeed(config));
-  if (!actor->lora_rank) goto out; /* others' files say the rest, too */
+  TRY(refuse_section(config));
+  if (!actor->lora_rank) return settle_whole(config);
   if (!(actor->lora_alpha > 0))
     TRY(treadle_fail(TREADLE_REFUSED, "%s: %s is %g: a number above 0", config->file,
                      treadle_train_config_place(config, KEY(actor.lora_alpha)), actor->lora_alpha));

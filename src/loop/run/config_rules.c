@@ -2,6 +2,7 @@
  * others. Rules that need the model or the ranks are elsewhere (config_layout.c). */
 #include "run/config.h"
 
+#include "base/real.h"
 #include "base/utf8.h"
 #include "layout/settings.h"
 
@@ -13,6 +14,14 @@ const treadle_train_settings *treadle_train_config_settings(const treadle_train_
 
 bool treadle_train_config_is_given(const treadle_train_config *config, int key) {
   return config->sources[key].text != NULL;
+}
+
+bool treadle_train_config_is_default(const treadle_train_config *config, int key) {
+  double a, b;
+  const char *text = config->sources[key].text, *otherwise = treadle_train_keys[key].otherwise;
+  if (!otherwise) return false;
+  return strcmp(text, otherwise) == 0 ||
+         (treadle_text_to_real(text, &a) && treadle_text_to_real(otherwise, &b) && a == b);
 }
 
 const char *treadle_train_config_place(const treadle_train_config *config, int key) {

@@ -26,15 +26,6 @@ static void leave_out(treadle_train_config *config, int key, const char *why) {
   config->sources[key].left_out = true;
 }
 
-/* As the resolved text of a run has it. */
-static bool is_default(const treadle_train_config *config, int key) {
-  double a, b;
-  const char *text = config->sources[key].text, *otherwise = treadle_train_keys[key].otherwise;
-  if (!otherwise) return false;
-  return strcmp(text, otherwise) == 0 ||
-         (treadle_text_to_real(text, &a) && treadle_text_to_real(otherwise, &b) && a == b);
-}
-
 /* Samples of a group are alike where their scores are, before a penalty: that is verl's score, and its acc where a score is right or wrong;
  * and MindSpeed-RL's name of a verifier, where that is the only one. */
 static treadle_status check_metric(const treadle_train_config *config) {
@@ -69,7 +60,7 @@ static treadle_status check_filter(treadle_train_config *config) {
   treadle_status status = TREADLE_OK;
   if (filter->enable && GIVEN(rl.filter_groups.metric)) TRY(check_metric(config));
   for (size_t i = 0; !filter->enable && i < sizeof keys / sizeof *keys; i++)
-    if (treadle_train_config_is_given(config, keys[i]) && !is_default(config, keys[i]))
+    if (treadle_train_config_is_given(config, keys[i]) && !treadle_train_config_is_default(config, keys[i]))
       TRY(treadle_train_config_warn_of(config, treadle_train_config_place(config, keys[i]),
                                        "has no effect without filter_groups_enable"));
 out:
@@ -202,7 +193,8 @@ static treadle_status check_sampling(treadle_train_config *config) {
         "is full: tokens are drawn from what top_p, top_k and min_p leave, and log-probabilities are "
         "of the whole vocabulary, which is a bias"));
   if (GIVEN(rl.logprobs.sampling_support_most) &&
-      !is_default(config, KEY(rl.logprobs.sampling_support_most)) && (full || !cuts || sampling->top_k > 0))
+      !treadle_train_config_is_default(config, KEY(rl.logprobs.sampling_support_most)) &&
+      (full || !cuts || sampling->top_k > 0))
     TRY(treadle_train_config_warn_of(config, PLACE(rl.logprobs.sampling_support_most),
                                      full ? "has no effect with sampling_support: full"
                                      : sampling->top_k > 0
@@ -284,7 +276,7 @@ static treadle_status settle_kl(treadle_train_config *config) {
     REFUSE("%s: %s and %s: the KL would count twice", config->file, PLACE(rl.kl.in_loss),
            PLACE(rl.kl.in_reward));
   for (size_t i = 0; !kl->in_loss && !kl->in_reward && i < sizeof keys / sizeof *keys; i++)
-    if (treadle_train_config_is_given(config, keys[i]) && !is_default(config, keys[i]))
+    if (treadle_train_config_is_given(config, keys[i]) && !treadle_train_config_is_default(config, keys[i]))
       TRY(treadle_train_config_warn_of(config, treadle_train_config_place(config, keys[i]),
                                        "has no effect without use_kl_loss or use_kl_in_reward"));
 out:

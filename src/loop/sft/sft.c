@@ -135,6 +135,9 @@ static treadle_status take_step(treadle_sft *sft, treadle_sft_step *step) {
   step->loss = result.loss.nll / (double)result.loss.tokens;
   step->grad_norm = result.grad_norm;
   step->skipped = result.skipped;
+  step->aux_loss = result.loss.aux_loss;
+  step->expert_load_max = result.loss.expert_load_max;
+  step->expert_load_min = result.loss.expert_load_min;
   sft->optimizer_steps = result.steps;
   memcpy(&bits, &step->loss, sizeof bits);
   sft->losses_digest = treadle_hash_more(sft->losses_digest, bits);
@@ -161,8 +164,15 @@ out:
   return status;
 }
 
+/* What is always there, then what some models and steps have. */
 static treadle_status write_metrics(treadle_sft *sft, const treadle_sft_step *step, size_t peak) {
-  const treadle_metric values[] = {
+  const treadle_metric of_experts[] = {
+      {"actor/aux_loss", step->aux_loss, false},
+      {"actor/expert_load/max_over_mean", step->expert_load_max, false},
+      {"actor/expert_load/min_over_mean", step->expert_load_min, false},
+  };
+  const treadle_metric tested = {"val/loss", step->val_loss, false};
+  treadle_metric values[12] = {
       {"train/loss", step->loss, false},
       {"train/grad_norm", step->grad_norm, false},
       {"train/lr", step->lr, false},
@@ -171,9 +181,10 @@ static treadle_status write_metrics(treadle_sft *sft, const treadle_sft_step *st
       {"perf/throughput", step->seconds > 0 ? (double)step->tokens / step->seconds : 0, false},
       {"perf/max_memory_allocated_gb", (double)peak / (double)(1 << 30), false},
       {"timing_s/step", step->seconds, false},
-      {"val/loss", step->val_loss, false},
   };
-  size_t count = sizeof values / sizeof *values - !step->tested;
+  size_t count = 8;
+  for (size_t i = 0; step->expert_load_max > 0 && i < 3; i++) values[count++] = of_experts[i];
+  if (step->tested) values[count++] = tested;
   return sft->rank > 0 ? TREADLE_OK : treadle_metrics_write(sft->metrics, step->step, values, count);
 }
 

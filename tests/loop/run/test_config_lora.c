@@ -31,6 +31,11 @@ static void own_words(void **state) {
       "actor_config:\n  model: m\n  lora_rank: 4\n  lora_alpha: 8.5\n  target_modules: [q_proj, v_proj]\n",
       4, 8.5, "q_proj,v_proj");
   check("actor_config:\n  model: m\n  target_modules: [q_proj]\n", 0, 0, NULL);
+  treadle_train_config *config =
+      read_ok("actor_config:\n  model: m\n  lora_alpha: 32\n  lora_save_merged: true\n");
+  assert_int_equal(config->warnings.count, 2);
+  assert_non_null(strstr(config->warnings.items[0], "lora_alpha (line 3) has no effect with lora_rank: 0"));
+  treadle_train_config_destroy(config);
 }
 
 static void verls_words(void **state) {
@@ -38,8 +43,8 @@ static void verls_words(void **state) {
   check("actor_rollout_ref:\n  model:\n    path: m\n    lora_rank: 32\n    lora_alpha: 64\n    "
         "target_modules: all-linear\n",
         32, 64, NULL);
-  check("actor_rollout_ref:\n  model:\n    path: m\n    lora: {rank: 2}\n    target_modules: [o_proj]\n", 2,
-        16, "o_proj");
+  check("actor_rollout_ref:\n  model:\n    path: m\n    lora: {rank: 0, alpha: 32}\n    lora_rank: 0\n", 0,
+        0, NULL);
 }
 
 /* There lora_r counts where lora_target_modules is given, and is 8 unless it is. */
@@ -63,6 +68,8 @@ static void mindspeeds_words(void **state) {
 static void refused(void **state) {
   (void)state;
   static const char *const texts[][2] = {
+      {"  lora_adapter_path: here\n", "lora_adapter_path (line 3) is given, and lora_rank is 0"},
+      {"actor_rollout_ref: {model: {lora: {rank: 2}}}\n", "of that section rank alone is known"},
       {"  lora_rank: 4\n  lora_alpha: 0\n", "actor_config.lora_alpha (line 4) is 0: a number above 0"},
       {"  lora_rank: 2000\n", "lora_rank is '2000', and must be a whole number, 0 to 1024"},
       {"  lora_rank: 4\n  target_modules: ['a,b']\n", "has 'a,b', which is not a name of a matrix"}};
