@@ -1,5 +1,6 @@
 /* Experts that others have recorded: what tokens chose on one rank is what they choose on several; planted records are found, token by token; and
- * where tokens go by them, the gradients of all layouts have the bits of one rank. Records that cannot be are refused by row and token. */
+ * where tokens go by them, the gradients of all layouts have the bits of one rank, in the memory that was predicted; also where all tokens go to the
+ * same experts. Records that cannot be are refused by row and token. */
 /* ctest: stage=gcc label=threads timeout=300 */
 #include "group/ranks.h"
 #include "test.h"
@@ -11,7 +12,7 @@
 
 #define MODEL TREADLE_SOURCE_DIR "/tests/golden/models/qwen2moe"
 
-enum { ROWS = 5, PROMPT = 7, LONGEST = 100, EXPERTS = 8, RECORDS = ROWS * LONGEST * 64 };
+enum { ROWS = 5, PROMPT = 7, LONGEST = 100, EXPERTS = 8, RANKS_MOST = 8, RECORDS = ROWS * LONGEST * 64 };
 
 /* Rows 0 and 1 have one prompt, and so have 2 and 3; the answer of row 2 is empty. */
 static size_t count_of(int row) {
@@ -59,13 +60,13 @@ out:
 
 typedef struct scene {
   const char *layout;
-  int ranks, layers, top; /* layers: with experts */
-  records own, planted;
+  int ranks, layers, top;          /* layers: with experts */
+  records own, planted, worst;     /* worst: every token goes to the same experts */
   int64_t through, planted_tokens; /* of all rows, prompts that rows share once */
   int64_t by_row[ROWS];
   bool replicas;
-  uint64_t digest; /* of the gradients of planted records, on one rank; 0: not known yet */
-  char *text;      /* the file of the own choices; NULL: not known yet */
+  uint64_t digest, worst_digest; /* of the gradients of planted records, on one rank; 0: not known yet */
+  char *text;                    /* the file of the own choices; NULL: not known yet */
 } scene;
 
 /* Every third token of a row goes elsewhere in one of its layers: of a prompt those of both rows. */
@@ -90,6 +91,9 @@ static void plant(scene *s) {
     }
     before = tokens;
   }
+  s->worst = s->own;
+  for (int64_t i = 0; i < s->own.offsets[ROWS]; i++)
+    s->worst.bytes[i] = i % 2 ? 0 : (unsigned char)(i / 2 % s->top);
 }
 
 typedef struct run {
@@ -151,6 +155,7 @@ static int body(treadle_group *group, void *context) {
   const treadle_trainer_options options = {
       .struct_size = sizeof options, .most_rows = 128, .most_tokens = LONGEST, .threads = 1};
   run r = {0};
+  treadle_trainer_memory memory[RANKS_MOST];
   treadle_model *model;
   treadle_layout *layout;
   RANK_OK(treadle_model_open(MODEL, NULL, &model));
@@ -176,6 +181,11 @@ static int body(treadle_group *group, void *context) {
   RANK_TRUE(r.loss.experts_differing >= s->planted_tokens && r.digest != own);
   if (!s->digest) s->digest = r.digest;
   RANK_TRUE(s->replicas || r.digest == s->digest);
+  RANK_OK(gradients(&r, &s->worst, true, false)); /* in the memory that was predicted, too */
+  if (!s->worst_digest) s->worst_digest = r.digest;
+  RANK_TRUE(r.digest != own && (s->replicas || r.digest == s->worst_digest));
+  RANK_OK(treadle_trainer_foresee(layout, &options, memory));
+  RANK_TRUE(treadle_trainer_bytes(r.trainer) == memory[group ? treadle_group_rank(group) : 0].peak);
   treadle_batch_destroy(r.out);
   treadle_trainer_destroy(r.trainer);
   treadle_layout_destroy(layout);
