@@ -300,9 +300,48 @@ static void test_experts(void **state) {
   }
 }
 
+/* Of the demo's policy, whose 4 layers have q_proj and v_proj of [128, 128]: fp32 gradients of A [16, 128] and B [128, 16], and two moments.
+ * Tensor parallel ranks divide the rows of B, stages the layers; with fsdp2 each rank has all adapters. Full training has fp32 masters, too. */
+static void test_memory_of_policy(void **state) {
+  (void)state;
+  enum { LAYERS = 4, RANK = 16, WIDTH = 128, ADAPTERS = LAYERS * 2 * RANK };
+  static const struct {
+    const char *layout;
+    int ranks;
+    size_t elems;
+  } cuts[] = {{"hf:dtype=bf16", 1, ADAPTERS * 2 * WIDTH},
+              {"megatron:tp=2,dtype=bf16", 2, ADAPTERS * (WIDTH + WIDTH / 2)},
+              {"megatron:tp=2,pp=2,dtype=bf16", 8, ADAPTERS / 2 * (WIDTH + WIDTH / 2)},
+              {"fsdp2:dtype=bf16", 2, ADAPTERS * 2 * WIDTH}};
+  treadle_trainer_options options = {
+      .struct_size = sizeof options, .threads = 1, .most_rows = 64, .optimizer = true};
+  treadle_model *model;
+  assert_ok(treadle_model_open(TREADLE_SOURCE_DIR "/examples/sequence/policy", NULL, &model));
+  for (size_t c = 0; c < TEST_COUNT(cuts); c++) {
+    treadle_trainer_memory adapters[RANKS_MOST], full[RANKS_MOST];
+    treadle_layout *layout;
+    assert_ok(treadle_layout_create(model, cuts[c].layout, cuts[c].ranks, NULL, &layout));
+    options.lora_rank = 0;
+    options.lora_modules = NULL;
+    assert_ok(treadle_trainer_foresee(layout, &options, full));
+    options.lora_rank = RANK;
+    options.lora_modules = "q_proj,v_proj";
+    assert_ok(treadle_trainer_foresee(layout, &options, adapters));
+    for (int r = 0; r < cuts[c].ranks; r++) {
+      assert_int_equal(adapters[r].params, full[r].params);
+      assert_int_equal(adapters[r].grads, cuts[c].elems * sizeof(float));
+      assert_int_equal(adapters[r].optimizer, 2 * cuts[c].elems * sizeof(float));
+      assert_true(10 * (adapters[r].grads + adapters[r].optimizer) < full[r].grads + full[r].optimizer);
+    }
+    treadle_layout_destroy(layout);
+  }
+  treadle_model_close(model);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_same_bits), cmocka_unit_test(test_replicas),
-                                     cmocka_unit_test(test_merged), cmocka_unit_test(test_memory),
-                                     cmocka_unit_test(test_experts)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_same_bits), cmocka_unit_test(test_replicas),
+      cmocka_unit_test(test_merged),    cmocka_unit_test(test_memory),
+      cmocka_unit_test(test_experts),   cmocka_unit_test(test_memory_of_policy)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
