@@ -23,30 +23,46 @@ out:
   return status;
 }
 
-/* Are the experts of a replica spread over its context parallel ranks? Then it has all of them, and one data parallel
- * coordinate. */
-static treadle_status check_experts(const treadle_layout *layout, const treadle_replica *replica,
-                                    int64_t cp, bool *spreads_p) {
+/* How tokens are divided: among the cp of a layout, or by Ulysses among data parallel ranks. */
+typedef struct division {
+  const treadle_layout *layout;
+  bool ulysses;
+  int64_t ranks;
+} division;
+
+/* Which of the ranks that divide tokens a rank is, and the data parallel coordinate that they share. */
+static treadle_status place_of(const division *d, int64_t rank, int64_t *index_p, int64_t *data_p) {
+  treadle_status status;
+  TRY(treadle_layout_coordinate(d->layout, rank, "dp", data_p));
+  if (!d->ulysses) return treadle_layout_coordinate(d->layout, rank, "cp", index_p);
+  *index_p = *data_p % d->ranks;
+  *data_p /= d->ranks;
+out:
+  return status;
+}
+
+/* Are the experts of a replica spread over the ranks that divide tokens? Then it has all of these, and in any case one
+ * data parallel coordinate. */
+static treadle_status check_experts(const division *d, const treadle_replica *replica, bool *spreads_p) {
   int64_t first, first_data, index, data, others = 0;
+  bool fits = true;
   treadle_status status = TREADLE_OK;
   *spreads_p = false;
-  if (!replica) return TREADLE_OK;
-  TRY(treadle_layout_coordinate(layout, replica->ranks[0], "cp", &first));
-  TRY(treadle_layout_coordinate(layout, replica->ranks[0], "dp", &first_data));
+  if (d->ranks == 1 || !replica || replica->rank_count == 1) return TREADLE_OK;
+  TRY(place_of(d, replica->ranks[0], &first, &first_data));
   for (int i = 0; i < replica->rank_count; i++) {
-    TRY(treadle_layout_coordinate(layout, replica->ranks[i], "cp", &index));
-    TRY(treadle_layout_coordinate(layout, replica->ranks[i], "dp", &data));
+    TRY(place_of(d, replica->ranks[i], &index, &data));
     others += index != first;
-    *spreads_p = *spreads_p || index != first;
-    if (data != first_data) others = -replica->rank_count;
+    fits = fits && data == first_data;
   }
-  if (!*spreads_p || others * cp == replica->rank_count * (cp - 1)) return TREADLE_OK;
+  *spreads_p = others > 0;
+  if (fits && (!others || others * d->ranks == replica->rank_count * (d->ranks - 1))) return TREADLE_OK;
   status =
       treadle_fail(TREADLE_REFUSED,
-                   "layout '%s' spreads experts over some of its context parallel ranks, %lld, or over "
-                   "data parallel ranks, too; training takes an ep times etp that divides tp, or is tp "
-                   "times cp",
-                   layout->text, (long long)cp);
+                   "layout '%s' spreads experts over some of its %lld context parallel (Ulysses) ranks, "
+                   "or over other data parallel ranks; training takes an ep times etp that divides tp, "
+                   "or is tp times %lld",
+                   d->layout->text, (long long)d->ranks, (long long)d->ranks);
 out:
   return status;
 }
@@ -64,20 +80,19 @@ treadle_status treadle_context_place(const treadle_layout *layout, int32_t ulyss
            "ranks, "
            "or by Ulysses; say one of the two",
            layout->text, (long long)cp, (long long)ranks);
-  if (count % ranks != 0)
+  const division d = {layout, ranks > 1, cp > 1 ? cp : ranks};
+  TRY(check_experts(&d, replica, &spreads));
+  if (!spreads && count % ranks != 0)
     REFUSE("layout '%s' has %s, which Ulysses ranks, %lld, do not divide", layout->text,
            treadle_text_of_count(count, "data parallel rank"), (long long)ranks);
   *place_p = (treadle_context_rank){.data_rank = number / ranks,
                                     .data_ranks = count / ranks,
-                                    .ranks = (int32_t)ranks,
-                                    .index = (int32_t)(number % ranks)};
-  if (cp == 1) goto out;
-  TRY(check_experts(layout, replica, cp, &spreads));
-  TRY(treadle_layout_coordinate(layout, rank, "cp", &index));
-  TRY(treadle_layout_coordinate(layout, rank, "dp", &place_p->data_rank));
+                                    .ranks = (int32_t)d.ranks,
+                                    .index = (int32_t)(number % ranks),
+                                    .spreads_experts = spreads};
+  if (cp == 1 && !spreads) goto out;
+  TRY(place_of(&d, rank, &index, &place_p->data_rank));
   place_p->data_ranks = spreads ? count : count / cp;
-  place_p->spreads_experts = spreads;
-  place_p->ranks = (int32_t)cp;
   place_p->index = (int32_t)index;
 out:
   return status;

@@ -176,6 +176,9 @@ static const cut cuts[] = {
     {"megatron:cp=4,ep=4", 4, 0, 4, "hf", 1},
     {"megatron:cp=2,pp=2,ep=2", 4, 0, 2, "hf", 1},
     {"megatron:cp=2,ep=2", 4, 0, 2, "megatron:dp=2", 2},
+    {"megatron:cp=2,ep=2,order=tp-dp-cp-ep-pp", 4, 0, 2, "megatron:dp=2", 2},
+    {"megatron:ep=2", 4, 2, 2, "megatron:dp=2", 2}, /* Ulysses ranks are those of ep, too */
+    {"megatron:tp=2,ep=4,etp=1", 4, 2, 4, "hf", 1},
     {"megatron:tp=2,cp=2,ep=2,etp=1,order=cp-tp-ep-dp-pp", 4, 0, 4, "hf", 1},
 };
 enum { CUTS = sizeof cuts / sizeof *cuts };
@@ -283,8 +286,9 @@ static void test_refused(void **state) {
   check_refused(&subjects[0], "fsdp2", 3, 2,
                 "3 data parallel ranks, which Ulysses ranks, 2, do not divide");
   check_refused(&experts, "megatron:cp=4,ep=2", 4, 0,
-                "spreads experts over some of its context parallel ranks");
-  check_refused(&experts, "megatron:cp=2,ep=4", 4, 0, "an ep times etp that divides tp, or is tp times cp");
+                "spreads experts over some of its 4 context parallel (Ulysses) ranks");
+  check_refused(&experts, "megatron:cp=2,ep=4", 4, 0, "an ep times etp that divides tp, or is tp times 2");
+  check_refused(&experts, "megatron:ep=4", 4, 2, "or over other data parallel ranks");
   check_refused(&latent, "fsdp2", 2, 2, "latent attention does not go with context parallel ranks (2)");
 }
 
