@@ -270,7 +270,7 @@ static const treadle_command commands[] = {
                 "\n"
                 "The run's folder gets config.yaml, metrics.jsonl, events for TensorBoard, and\n"
                 "checkpoints global_step_K. Other programs can load the model in\n"
-                "global_step_K/actor/huggingface.\n"
+                "global_step_K/actor/huggingface, or with LoRA the adapters in actor/lora_adapter.\n"
                 "\n"
                 "Ctrl-C or SIGTERM ends the run after the current step and saves a checkpoint. --resume\n"
                 "continues from that checkpoint. But Open MPI kills the ranks one second after Ctrl-C. If\n"
@@ -305,7 +305,7 @@ static const treadle_command commands[] = {
                 "\n"
                 "The run's folder gets config.yaml, metrics.jsonl, samples.jsonl, events for TensorBoard,\n"
                 "and checkpoints global_step_K. Other programs can load the model in\n"
-                "global_step_K/actor/huggingface.\n"
+                "global_step_K/actor/huggingface, or with LoRA the adapters in actor/lora_adapter.\n"
                 "\n"
                 "Ctrl-C or SIGTERM ends the run after the current step and saves a checkpoint. --resume\n"
                 "continues from that checkpoint. But Open MPI kills the ranks one second after Ctrl-C. If\n"
@@ -439,6 +439,7 @@ static const treadle_command commands[] = {
                 "stopped.",
         .examples = "  treadle convert --from hf --to megatron:tp=2,pp=2,ep=2 DIR OUT\n"
                     "  treadle convert --from megatron:tp=2,pp=2,ep=2 --to hf OUT BACK\n"
+                    "  treadle convert --from hf --to hf --lora RUN/global_step_6/actor/lora_adapter DIR MERGED\n"
                     "  mpirun -n 4 treadle convert --from torch_dist --to hf --model config.json "
                     "CHECKPOINT OUT --json\n",
         .run = treadle_command_convert,

@@ -51,7 +51,7 @@ const treadle_train_key treadle_train_keys[TREADLE_TRAIN_KEYS] = {
   {TRAINING, "global_batch_size", TREADLE_KEY_INTEGER, "64", "rows", MINDSPEED, "number of rows in a step, over all ranks", AT(training.global_batch_size), 1, ROWS, .also = {"data.train_batch_size", "data.rollout_batch_size"}},
   {TRAINING, "seq_length", TREADLE_KEY_INTEGER, NULL, "tokens", MINDSPEED, "maximum number of tokens in a row; without it, 4096 or the model's limit, whichever is smaller", AT(training.seq_length), 2, TOKENS},
   {TRAINING, "save_interval", TREADLE_KEY_INTEGER, "100", "steps", MINDSPEED, "steps from one checkpoint to the next; below 1: one checkpoint at the end", AT(training.save_interval), -1, STEPS, .also = {"trainer.save_freq"}},
-  {TRAINING, "test_interval", TREADLE_KEY_INTEGER, "0", "steps", OWN, "steps from one test with val_path to the next; below 1: no tests", AT(training.test_interval), -1, STEPS, .also = {"trainer.test_freq"}},
+  {TRAINING, "test_interval", TREADLE_KEY_INTEGER, "0", "steps", OWN, "steps from one test with val_path to the next; below 1: none on the way (treadle train also tests before the first step and after the last)", AT(training.test_interval), -1, STEPS, .also = {"trainer.test_freq"}},
   {TRAINING, "seed", TREADLE_KEY_INTEGER, "1234", "", MINDSPEED, "seed for random weights and for the order of the rows", AT(training.seed), 0, SEEDS, .also = {"data.seed"}},
   {TRAINING, "no_shuffle", TREADLE_KEY_BOOL, "false", "", MINDSPEED, "true: each epoch takes the rows in the order of the file", AT(training.no_shuffle), .also = {"data.shuffle"}},
   {TRAINING, "bf16", TREADLE_KEY_BOOL, "true", "", MINDSPEED, "true: weights and products are bf16; false: fp32", AT(training.bf16)},
