@@ -314,6 +314,25 @@ out:
   return status;
 }
 
+/* A checkpoint of weights does not go on with adapters, nor one of adapters with weights. */
+static treadle_status check_kind(const saved_parts *t, const char *folder) {
+  char path[PATH_MAX], whole[PATH_MAX];
+  treadle_status status;
+  TRY(join_path(path, folder, "lora_adapter"));
+  TRY(join_path(whole, folder, "huggingface"));
+  const bool has_adapters = treadle_file_exists(path), has_weights = treadle_file_exists(whole);
+  if (t->adapters && !has_adapters && has_weights)
+    REFUSE("%s: the checkpoint is of a run that trained the weights, and this one trains adapters, with "
+           "lora_rank %lld: leave lora_rank out, or begin a new run of adapters with %s as its model",
+           folder, (long long)t->adapters->adapter->rank, whole);
+  if (!t->adapters && has_adapters && (t->optimizer->exp_avg || !has_weights))
+    REFUSE("%s: the checkpoint is of a run that trained adapters, and this one trains the weights: give it "
+           "that run's lora_rank, or begin a new run with merged weights as its model (convert --lora %s)",
+           folder, path);
+out:
+  return status;
+}
+
 static treadle_status load_base(const treadle_train_windows *w) {
   treadle_status status;
   if (treadle_model_weights(w->layout->model) != TREADLE_WEIGHTS_FILES)
@@ -347,7 +366,8 @@ treadle_status treadle_trainer_resume(treadle_trainer *t, const char *folder) {
   treadle_status status;
   TREADLE_NEED(t);
   TREADLE_NEED(folder);
-  TRY(treadle_train_agree_on(&t->ranks, TREADLE_OK, &(treadle_group_call){.name = __func__}));
+  const saved_parts of = {&t->windows, &t->ranks, &t->optimizer, t->adapters};
+  TRY(treadle_train_agree_on(&t->ranks, check_kind(&of, folder), &(treadle_group_call){.name = __func__}));
   if (t->adapters) {
     TRY(treadle_train_agree(&t->ranks, load_base(&t->windows)));
     TRY(treadle_train_find_base(&t->ranks, t->adapters));
