@@ -31,6 +31,7 @@ treadle_status treadle_convert_open_adapter(treadle_convert *c) {
   if (c->target->layout->fp8)
     REFUSE("--to '%s' holds fp8, and adapters are merged into bf16, fp16 or fp32: say dtype=bf16",
            c->target->layout->text);
+  TRY(treadle_adapter_need_folder(c->options.lora));
   TRY(add_inputs(c, c->options.lora, &weights));
   TRY(treadle_adapter_open(c->model, c->options.lora, &c->adapter));
   c->adapter_values = treadle_alloc_array((size_t)c->adapter->elems, sizeof *c->adapter_values);

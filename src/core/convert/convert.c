@@ -201,7 +201,7 @@ treadle_status treadle_convert_path(treadle_convert *c, const char *name, const 
 treadle_status treadle_convert_look_again(treadle_convert *c, treadle_status status) {
   char message[2048];
   treadle_status changed = status == TREADLE_NO_MEMORY ? TREADLE_OK : treadle_inputs_check(&c->inputs);
-  if (!changed && !c->torn) return status;
+  if (!changed && !c->torn && !c->wrong) return status;
   if (changed) status = changed;
   snprintf(message, sizeof message, "%s", treadle_error_message());
   treadle_out_folder_spoil(&c->folder);

@@ -81,10 +81,6 @@ treadle_status treadle_train_load_adapters(const treadle_train_adapters *a, cons
   treadle_status status;
   if (!all) return treadle_fail(TREADLE_NO_MEMORY, "no memory for adapters");
   TRY(treadle_adapter_read(a->adapter, path, all));
-  for (int64_t i = 0; i < a->adapter->elems; i++)
-    if (!isfinite(all[i]))
-      TRY(treadle_fail(TREADLE_REFUSED, "%s: an adapter has an element that is infinite or not a number",
-                       path));
   treadle_train_take_adapters(a, all, own);
 out:
   treadle_free(all);
