@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Adapters that would give other weights than they were trained for are refused by name: values that are infinite or not
-# a number, as they are or once they are merged; adapters that began with a change of the weights; 
-# folders that are not there; numbers that say nothing; and checkpoints of the other
+# a number, as they are or once they are merged; adapters that began with a change of the weights; weights that have them
+# already, whatever form they came in; folders that are not there; numbers that say nothing; and checkpoints of the other
 # kind at resume.
 # ctest: timeout=300
 set -euo pipefail
@@ -85,6 +85,20 @@ done
 begin() { refused "$1" sft "$folder/config.yaml" "actor_config.save=$folder/none" "${adapters[@]}" "${@:2}"; }
 begin "$folder/nowhere: there is no such folder" "actor_config.lora_adapter_path=$folder/nowhere"
 begin "'': there is no such folder" "actor_config.lora_adapter_path=''"
+
+# Merged once is enough: in each form, with the model of another folder or its own.
+run convert "$model" "$folder/merged" --from hf --to hf --lora "$lora"
+begin "$folder/merged/merged_adapter.json: the weights have these adapters in them already" "actor_config.model=$folder/merged" \
+  "actor_config.lora_adapter_path=$lora"
+refused 'have these adapters in them already' grad "$folder/merged" --file "$rows" --lora-rank 4 --lora-alpha 8 --lora "$lora"
+for form in megatron torch_dist; do
+  run convert "$model" "$folder/$form" --from hf --to "$form" --lora "$lora"
+  for of in "" "--model $model"; do
+    refused "$folder/$form/hf/merged_adapter.json: the weights have these adapters" convert "$folder/$form" "$folder/again" --from "$form" --to hf $of --lora "$lora"
+  done
+  run convert "$folder/$form" "$folder/back-$form" --from "$form" --to hf --model "$model"
+  cmp "$folder/back-$form/merged_adapter.json" "$folder/merged/merged_adapter.json" || fail "the mark is gone"
+done
 
 # Checkpoints of the other kind.
 refused 'of a run that trained the weights, and this one trains adapters, with lora_rank 4' sft "$folder/config.yaml" "actor_config.save=$folder/whole" \

@@ -90,9 +90,16 @@ treadle_status treadle_adapter_write_config(const treadle_adapter *adapter, cons
  * A folder of weights with adapters in them says whose they are: merged_adapter.json, {"digests": ["0123456789abcdef", ..]}, of the values of each adapter.
  * Nobody can tell otherwise, and merging once more would be wrong. */
 
-/* Refused: the folder has them already. *digests_p: those of the folder and then theirs, as a JSON text that free() ends. */
-treadle_status treadle_adapter_mark(const treadle_adapter *adapter, const float *values, const char *folder,
-                                    char **text_p);
+/* Folders that say something of the same weights; NULL: none. */
+enum { TREADLE_ADAPTER_FOLDERS = 2 };
+typedef struct treadle_adapter_folders {
+  const char *folder[TREADLE_ADAPTER_FOLDERS];
+} treadle_adapter_folders;
+
+/* Refused: one of the folders has them already. *text_p: those of the folders and then theirs, as a JSON text that
+ * free() ends. adapter: NULL adds none, and *text_p is NULL where no folder has a mark. */
+treadle_status treadle_adapter_mark(const treadle_adapter *adapter, const float *values,
+                                    const treadle_adapter_folders *of, char **text_p);
 #define TREADLE_ADAPTER_MARK    "merged_adapter.json"
 #define TREADLE_ADAPTER_CONFIG  "adapter_config.json"
 #define TREADLE_ADAPTER_WEIGHTS "adapter_model.safetensors"

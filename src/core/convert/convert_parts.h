@@ -41,7 +41,7 @@ struct treadle_convert {
   treadle_target *target;
   treadle_adapter *adapter; /* that is merged; NULL: none is */
   float *adapter_values;    /* [elems] */
-  char *adapter_mark;       /* the text of TREADLE_ADAPTER_MARK in OUT */
+  char *adapter_mark;       /* the text of TREADLE_ADAPTER_MARK in OUT; NULL: it has none, or that of IN */
   treadle_inputs inputs;
   treadle_out_folder folder;
   const char *companions; /* folder of config.json and its like; NULL: */
@@ -57,8 +57,8 @@ struct treadle_convert {
   treadle_arena arena;
 };
 
-/* Opens the adapters of options.lora, if there is one (adapter.c). */
-treadle_status treadle_convert_open_adapter(treadle_convert *convert);
+/* Opens the adapters of options.lora, if there is one, and makes the mark of OUT (adapter.c). */
+treadle_status treadle_convert_open_adapter(treadle_convert *convert, bool from_hf);
 
 /* Are all names that go to OUT different, and do they stay there? (names.c) */
 treadle_status treadle_convert_check_names(treadle_convert *convert);

@@ -106,9 +106,10 @@ void treadle_train_take_adapters(const treadle_train_adapters *adapters, const f
 /* Values of a safetensors file into `own`, a window. */
 treadle_status treadle_train_load_adapters(const treadle_train_adapters *adapters, const char *path,
                                            float *own);
-/* Takes the adapters of peft's folder, which must be those of this trainer. */
-treadle_status treadle_train_open_adapter_folder(const treadle_train_adapters *adapters,
-                                                 const char *folder);
+/* Takes the adapters of peft's folder, which must be those of this trainer. begins: training begins with them, and
+ * weights that have them in them already are refused. */
+treadle_status treadle_train_open_adapter_folder(const treadle_train_adapters *adapters, const char *folder,
+                                                 bool begins);
 
 /* ---- adapters_fold.c ---- */
 

@@ -113,10 +113,11 @@ out:
 /* The folder says whose adapters its weights have. */
 static treadle_status save_mark(const saved_parts *t, const float *all, const char *folder) {
   const treadle_model *base = t->windows->layout->model;
+  const treadle_adapter_folders marked = {{base->folder ? base->folder : folder}};
   char path[PATH_MAX], *text = NULL;
   treadle_status status = TREADLE_OK;
   if (t->ranks->group && treadle_group_rank(t->ranks->group) > 0) return TREADLE_OK;
-  TRY(treadle_adapter_mark(t->adapters->adapter, all, base->folder ? base->folder : folder, &text));
+  TRY(treadle_adapter_mark(t->adapters->adapter, all, &marked, &text));
   TRY(join_path(path, folder, TREADLE_ADAPTER_MARK));
   TRY(treadle_file_write(path, text, strlen(text)));
 out:
@@ -307,7 +308,7 @@ static treadle_status resume_adapters(const saved_parts *t, const char *folder) 
   char path[PATH_MAX];
   treadle_status status;
   TRY(join_path(path, folder, "lora_adapter"));
-  TRY(treadle_train_open_adapter_folder(t->adapters, path));
+  TRY(treadle_train_open_adapter_folder(t->adapters, path, false));
   TRY(join_path(path, folder, "optimizer"));
   if (t->optimizer->exp_avg) TRY(load_optimizer(t, path));
 out:
