@@ -100,6 +100,25 @@ for form in megatron torch_dist; do
   cmp "$folder/back-$form/merged_adapter.json" "$folder/merged/merged_adapter.json" || fail "the mark is gone"
 done
 
+# Megatron's files in place of the model's own.
+policy=$TREADLE_SOURCE/examples/sequence/policy
+"$TREADLE" data sequence --out "$folder/data" --seed 1 >"$folder/out"
+cat >"$folder/grpo.yaml" <<END
+megatron_training:
+  tokenizer_name_or_path: $TREADLE_SOURCE/examples/sequence
+  data_path: $folder/data/train.jsonl
+  train_iters: 1
+  global_batch_size: 2
+actor_config: {model: $policy, lora_rank: 2, lr: 1.0e-3}
+generate_config: {sampling_config: {max_tokens: 8}}
+rl_config: {n_samples_per_prompt: 2, max_prompt_length: 10, verifier_function: [sequence]}
+END
+run train "$folder/grpo.yaml" "actor_config.save=$folder/policy"
+lora=$folder/policy/global_step_1/actor/lora_adapter
+run convert "$policy" "$folder/files" --from hf --to megatron --lora "$lora"
+refused "$folder/files/hf/merged_adapter.json: the weights have these adapters" train "$folder/grpo.yaml" \
+  "actor_config.save=$folder/none" "actor_config.load=$folder/files" "actor_config.lora_adapter_path=$lora"
+
 # Checkpoints of the other kind.
 refused 'of a run that trained the weights, and this one trains adapters, with lora_rank 4' sft "$folder/config.yaml" "actor_config.save=$folder/whole" \
   megatron_training.train_iters=3 "${adapters[@]}" --resume

@@ -115,7 +115,7 @@ static treadle_status check_alike(const treadle_adapter *mine, const treadle_ada
 
 /* Are they in the weights already? */
 static treadle_status check_unmerged(const treadle_adapter *adapter, const float *all) {
-  const treadle_adapter_folders base = {{adapter->base->folder}};
+  const treadle_adapter_folders base = treadle_train_marked(adapter->base);
   char *text = NULL;
   treadle_status status = treadle_adapter_mark(adapter, all, &base, &text);
   free(text);

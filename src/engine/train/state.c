@@ -112,8 +112,7 @@ out:
 
 /* The folder says whose adapters its weights have. */
 static treadle_status save_mark(const saved_parts *t, const float *all, const char *folder) {
-  const treadle_model *base = t->windows->layout->model;
-  const treadle_adapter_folders marked = {{base->folder ? base->folder : folder}};
+  const treadle_adapter_folders marked = treadle_train_marked(t->windows->layout->model);
   char path[PATH_MAX], *text = NULL;
   treadle_status status = TREADLE_OK;
   if (t->ranks->group && treadle_group_rank(t->ranks->group) > 0) return TREADLE_OK;
