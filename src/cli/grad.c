@@ -127,20 +127,21 @@ out:
   return status;
 }
 
-/* A number from 0 on; NULL: it is not given. */
-static treadle_status read_number(const char *option, const char *text, double *value_p) {
+/* A number from 0 on, or above 0; NULL: it is not given. */
+static treadle_status read_number(const char *option, const char *text, bool above, double *value_p) {
   char *end = NULL;
   if (!text) return TREADLE_OK;
   *value_p = strtod(text, &end);
-  if (end == text || *end || !(*value_p >= 0) || !isfinite(*value_p))
-    return treadle_fail(TREADLE_REFUSED, "--%s %s: a number from 0 on", option, text);
+  if (end == text || *end || !(*value_p >= 0) || (above && *value_p == 0) || !isfinite(*value_p))
+    return treadle_fail(TREADLE_REFUSED, "--%s %s: a number %s", option, text,
+                        above ? "above 0" : "from 0 on");
   return TREADLE_OK;
 }
 
 static treadle_status read_routers(const treadle_arguments *a, treadle_trainer_options *options) {
   treadle_status status;
-  TRY(read_number("aux-loss-coeff", a->grad.aux_loss_coeff, &options->aux_loss_coeff));
-  TRY(read_number("z-loss-coeff", a->grad.z_loss_coeff, &options->z_loss_coeff));
+  TRY(read_number("aux-loss-coeff", a->grad.aux_loss_coeff, false, &options->aux_loss_coeff));
+  TRY(read_number("z-loss-coeff", a->grad.z_loss_coeff, false, &options->z_loss_coeff));
 out:
   return status;
 }
@@ -148,18 +149,13 @@ out:
 /* What there is to train in place of the weights. */
 static treadle_status read_adapters(const treadle_arguments *a, treadle_trainer_options *options) {
   const treadle_grad_arguments *g = &a->grad;
-  char *end = NULL;
   if (!g->lora_rank && (g->lora_alpha || g->lora_modules || g->lora_adapter))
     return treadle_fail(TREADLE_REFUSED,
                         "--lora-alpha, --target-modules and --lora are of adapters: give --lora-rank");
   options->lora_rank = g->lora_rank;
   options->lora_modules = g->lora_modules;
   options->lora_adapter = g->lora_adapter;
-  if (!g->lora_alpha) return TREADLE_OK;
-  options->lora_alpha = strtod(g->lora_alpha, &end);
-  if (*end || !(options->lora_alpha > 0) || !isfinite(options->lora_alpha))
-    return treadle_fail(TREADLE_REFUSED, "--lora-alpha %s: a number above 0", g->lora_alpha);
-  return TREADLE_OK;
+  return read_number("lora-alpha", g->lora_alpha, true, &options->lora_alpha);
 }
 
 static treadle_status run(grad_job *job, const treadle_arguments *a) {

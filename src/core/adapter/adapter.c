@@ -42,9 +42,7 @@ static bool can_have_one(const treadle_model *model, const treadle_tensor *t) {
   return true;
 }
 
-static bool is_all(const char *modules) {
-  return !modules || !*modules || strcmp(modules, "all-linear") == 0;
-}
+static bool is_all(const char *modules) { return !modules || strcmp(modules, "all-linear") == 0; }
 
 /* The name at *at of a list with commas, without spaces around; *at moves behind it. */
 static const char *next_name(const char **at, size_t *length_p) {
@@ -74,6 +72,9 @@ static bool is_target(const treadle_adapter_spec *spec, const treadle_model *mod
 static treadle_status check_names(const treadle_model *model, const char *modules) {
   const char *name;
   size_t length, module_length;
+  if (!is_all(modules) && !modules[strspn(modules, " ,")])
+    REFUSE("%s: no matrix is named that is to have an adapter; all-linear stands for all of them",
+           model->path);
   while (!is_all(modules) && (name = next_name(&modules, &length))) {
     bool found = false;
     for (int32_t t = 0; t < model->tensor_count && !found; t++) {
@@ -189,11 +190,18 @@ out:
 
 /* ---- The whole ---------------------------------------------------------------------------------------------- */
 
+static float scale_of(const treadle_adapter_spec *spec) {
+  return (float)(spec->alpha / (double)spec->rank);
+}
+
 static treadle_status check_spec(const treadle_adapter_spec *spec) {
   if (spec->rank < 1 || spec->rank > TREADLE_ADAPTER_RANK_MOST)
     REFUSE("adapters of rank %lld: 1 to %d", (long long)spec->rank, TREADLE_ADAPTER_RANK_MOST);
   if (!(spec->alpha > 0) || !isfinite(spec->alpha))
     REFUSE("adapters with alpha %g: a number above 0", spec->alpha);
+  if (!isnormal(scale_of(spec)))
+    REFUSE("adapters with alpha %g and rank %lld: alpha / rank, %g, is beyond the numbers of fp32",
+           spec->alpha, (long long)spec->rank, spec->alpha / (double)spec->rank);
   return TREADLE_OK;
 }
 
@@ -208,7 +216,7 @@ treadle_status treadle_adapter_create(const treadle_model *base, const treadle_a
   a->base = base;
   a->rank = spec->rank;
   a->alpha = spec->alpha;
-  a->scale = (float)(spec->alpha / (double)spec->rank);
+  a->scale = scale_of(spec);
   TRY(find_targets(a, spec));
   TRY(make_model(a));
   *adapter_p = a;

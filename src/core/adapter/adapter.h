@@ -44,8 +44,9 @@ typedef struct treadle_adapter_spec {
   const char *modules; /* names, divided by commas; NULL or "all-linear": all that can have an adapter */
 } treadle_adapter_spec;
 
-/* Refused: a rank or alpha out of range; a name that no target of the model has, by that name; a model without targets. The base must outlive
- * the adapter. On failure *adapter_p is NULL. */
+/* Refused: a rank or alpha out of range, also of their quotient; a list without names; a name that no target of the
+ * model has, by that name; a model without targets. The base must outlive the adapter. On failure *adapter_p is
+ * NULL. */
 treadle_status treadle_adapter_create(const treadle_model *base, const treadle_adapter_spec *spec,
                                       treadle_adapter **adapter_p);
 void treadle_adapter_destroy(treadle_adapter *adapter);
@@ -62,19 +63,24 @@ typedef struct treadle_adapter_row {
   int64_t count;
 } treadle_adapter_row;
 
-/* Merges them in place. The plain twin of what trainers merge by. */
-void treadle_adapter_merge_row(const treadle_adapter *adapter, const treadle_adapter_row *row);
+/* Merges them in place. The plain twin of what trainers merge by. Returns the first of them that was finite and is
+ * not any more; -1: there is none. */
+int64_t treadle_adapter_merge_row(const treadle_adapter *adapter, const treadle_adapter_row *row);
 
 /* ---- peft's folder (folder.c) ----
  *
  *   adapter_config.json          rank, alpha, modules; what else peft knows is refused where it would change a value
  *   adapter_model.safetensors    "base_model.model." NAME ".lora_A.weight", and B */
 
-/* The adapters that a folder's config describes. Refused, by name: another method than LoRA, dropout, DoRA, rslora, biases, ranks that differ by
- * module, and the like. */
+/* Refused: a path that is empty or that of no folder; a folder without one of the two files. */
+treadle_status treadle_adapter_need_folder(const char *folder);
+/* The adapters that a folder's config describes. Refused, by name: a folder like that; another method than LoRA,
+ * dropout, DoRA, rslora, biases, ranks that differ by module, and the like; adapters that began with a change of the
+ * weights beside them, as pissa's do. */
 treadle_status treadle_adapter_open(const treadle_model *base, const char *folder,
                                     treadle_adapter **adapter_p);
-/* values [elems] of a safetensors file, in fp32. Refused: tensors that are missing, of another shape, or of no target. */
+/* values [elems] of a safetensors file, in fp32. Refused: tensors that are missing, of another shape, or of no
+ * target; elements that are infinite or not a number. */
 treadle_status treadle_adapter_read(const treadle_adapter *adapter, const char *path, float *values);
 /* Writes adapter_config.json. */
 treadle_status treadle_adapter_write_config(const treadle_adapter *adapter, const char *folder);
@@ -84,9 +90,16 @@ treadle_status treadle_adapter_write_config(const treadle_adapter *adapter, cons
  * A folder of weights with adapters in them says whose they are: merged_adapter.json, {"digests": ["0123456789abcdef", ..]}, of the values of each adapter.
  * Nobody can tell otherwise, and merging once more would be wrong. */
 
-/* Refused: the folder has them already. *digests_p: those of the folder and then theirs, as a JSON text that free() ends. */
-treadle_status treadle_adapter_mark(const treadle_adapter *adapter, const float *values, const char *folder,
-                                    char **text_p);
+/* Folders that say something of the same weights; NULL: none. */
+enum { TREADLE_ADAPTER_FOLDERS = 2 };
+typedef struct treadle_adapter_folders {
+  const char *folder[TREADLE_ADAPTER_FOLDERS];
+} treadle_adapter_folders;
+
+/* Refused: one of the folders has them already. *text_p: those of the folders and then theirs, as a JSON text that
+ * free() ends. adapter: NULL adds none, and *text_p is NULL where no folder has a mark. */
+treadle_status treadle_adapter_mark(const treadle_adapter *adapter, const float *values,
+                                    const treadle_adapter_folders *of, char **text_p);
 #define TREADLE_ADAPTER_MARK    "merged_adapter.json"
 #define TREADLE_ADAPTER_CONFIG  "adapter_config.json"
 #define TREADLE_ADAPTER_WEIGHTS "adapter_model.safetensors"

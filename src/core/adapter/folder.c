@@ -2,12 +2,15 @@
 #include "adapter/adapter.h"
 
 #include "base/dtype.h"
+#include "base/finite.h"
 #include "base/text.h"
+#include "base/utf8.h"
 #include "io/file.h"
 #include "io/json.h"
 
 #include <limits.h>
 #include <string.h>
+#include <strings.h>
 
 static treadle_status join_path(char to[PATH_MAX], const char *folder, const char *name) {
   if (snprintf(to, PATH_MAX, "%s/%s", folder, name) < PATH_MAX) return TREADLE_OK;
@@ -43,6 +46,7 @@ static treadle_status check_known(const char *path, const json_t *config) {
       {"trainable_token_indices", "trained tokens"},
       {"alora_invocation_tokens", "tokens from which on they work (aLoRA)"},
       {"arrow_config", "a choice between several (Arrow)"},
+      {"kasa_config", "weights of lower rank beside them (KaSA)"},
       {"use_bdlora", "blocks (BD-LoRA)"},
       {"target_parameters", "parameters that are not modules"}};
   const char *type = json_string_value(json_object_get(config, "peft_type"));
@@ -55,6 +59,34 @@ static treadle_status check_known(const char *path, const json_t *config) {
   if (bias && strcmp(bias, "none") != 0)
     REFUSE("%s: bias is '%s': adapters with biases are not known", path, bias);
   return TREADLE_OK;
+}
+
+/* Is a text one of the names, or does it begin with one? */
+static bool is_one_of(const char *text, const char *const *names, size_t count, bool whole) {
+  for (size_t i = 0; i < count; i++)
+    if (strncasecmp(text, names[i], strlen(names[i]) + whole) == 0) return true;
+  return false;
+}
+
+/* What adapters began with. Some beginnings take scale * B A out of the weights, and peft does so again where it
+ * loads such adapters (with lora_ga it should). Where peft has converted them, init_lora_weights is true, and the
+ * other keys are still there. */
+static treadle_status check_beginning(const char *path, const json_t *config) {
+  static const char *const plain[] = {"gaussian", "eva", "orthogonal", "mica"};
+  static const char *const changing[] = {"pissa", "corda", "olora", "loftq", "lora_ga"};
+  static const char *const keys[] = {"loftq_config", "corda_config", "lora_ga_config"};
+  static const char why[] =
+      "which changes the weights beside the adapters; merge these where they were trained";
+  const json_t *value = json_object_get(config, "init_lora_weights");
+  const char *name = json_string_value(value);
+  for (size_t i = 0; !value && i < sizeof keys / sizeof *keys; i++)
+    if (!is_nothing(json_object_get(config, keys[i])))
+      REFUSE("%s: %s is set, of a method %s", path, keys[i], why);
+  if (!value || json_is_null(value) || json_is_boolean(value)) return TREADLE_OK;
+  if (!name) REFUSE("%s: init_lora_weights is neither a name, true nor false", path);
+  if (is_one_of(name, plain, sizeof plain / sizeof *plain, true)) return TREADLE_OK;
+  REFUSE("%s: init_lora_weights is '%.100s', %s", path, treadle_text_shown(name),
+         is_one_of(name, changing, sizeof changing / sizeof *changing, false) ? why : "which is not known");
 }
 
 /* target_modules as a list with commas. */
@@ -83,11 +115,28 @@ static treadle_status read_config(const char *path, const json_t *config, treadl
   treadle_status status;
   if (!treadle_json_is_object(config)) REFUSE("%s: not an object", path);
   TRY(check_known(path, config));
+  TRY(check_beginning(path, config));
   if (!json_is_integer(rank)) REFUSE("%s: r is not a whole number%s", path, treadle_json_note(rank));
   if (!json_is_number(alpha)) REFUSE("%s: lora_alpha is not a number%s", path, treadle_json_note(alpha));
   TRY(read_modules(path, config, modules));
   *spec = (treadle_adapter_spec){
       .rank = json_integer_value(rank), .alpha = json_number_value(alpha), .modules = modules->text};
+out:
+  return status;
+}
+
+treadle_status treadle_adapter_need_folder(const char *folder) {
+  static const char *const files[] = {TREADLE_ADAPTER_CONFIG, TREADLE_ADAPTER_WEIGHTS};
+  char path[PATH_MAX];
+  treadle_status status = TREADLE_OK;
+  if (!*folder) REFUSE("adapters: the path of their folder is empty");
+  if (!treadle_file_is_folder(folder))
+    REFUSE("%s: %s; adapters are a folder with " TREADLE_ADAPTER_CONFIG " and " TREADLE_ADAPTER_WEIGHTS,
+           folder, treadle_file_exists(folder) ? "it is not a folder" : "there is no such folder");
+  for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+    TRY(join_path(path, folder, files[i]));
+    if (!treadle_file_exists(path)) REFUSE("%s: has no adapters: %s is not there", folder, files[i]);
+  }
 out:
   return status;
 }
@@ -100,8 +149,9 @@ treadle_status treadle_adapter_open(const treadle_model *base, const char *folde
   json_t *config = NULL;
   treadle_status status;
   *adapter_p = NULL;
+  TRY(treadle_adapter_need_folder(folder));
   TRY(join_path(path, folder, TREADLE_ADAPTER_CONFIG));
-  TRY(treadle_json_load(path, &config));
+  TRY(treadle_as_refusal(treadle_json_load(path, &config)));
   TRY(read_config(path, config, &spec, &modules));
   status = treadle_adapter_create(base, &spec, adapter_p);
   if (status) status = treadle_fail_in(status, "%s: ", path);
@@ -160,8 +210,13 @@ static treadle_status read_tensor(const char *path, const treadle_checkpoint *fi
                                   float *values) {
   const treadle_stored *stored = treadle_checkpoint_find(file, t->name);
   treadle_status status;
+  int64_t odd;
   TRY(check_stored(path, stored, t));
   treadle_dtype_convert(values, TREADLE_FP32, stored->data, stored->dtype, (size_t)t->elems);
+  odd = treadle_first_not_finite((const char *)values, t->elems, TREADLE_FP32);
+  if (odd >= 0)
+    status = treadle_fail(TREADLE_REFUSED, "%s: element [%lld, %lld] of '%s' is infinite or not a number",
+                          path, (long long)(odd / t->shape[1]), (long long)(odd % t->shape[1]), t->name);
 out:
   return status;
 }
@@ -170,7 +225,9 @@ treadle_status treadle_adapter_read(const treadle_adapter *adapter, const char *
   const treadle_model *model = adapter->model;
   treadle_checkpoint *file = NULL;
   treadle_status status;
-  TRY(treadle_checkpoint_open(path, &file));
+  if (!treadle_file_exists(path))
+    REFUSE("%s: there is no such file, and the adapters' values are in it", path);
+  TRY(treadle_as_refusal(treadle_checkpoint_open(path, &file)));
   if (!file) TRY(treadle_fail(TREADLE_REFUSED, "%s: there are no adapters", path));
   for (int32_t i = 0; i < file->count; i++)
     if (treadle_hash_map_get(&model->by_name, file->tensors[i].name, -1) < 0)

@@ -158,7 +158,7 @@ treadle_status treadle_convert_open(const treadle_convert_options *given, treadl
   c->source->kept = c->carried;
   TRY(treadle_target_open(c->model, type == &treadle_source_hf, c->carried, options->to,
                           c->source->iteration, &c->target));
-  TRY(treadle_convert_open_adapter(c));
+  TRY(treadle_convert_open_adapter(c, type == &treadle_source_hf));
   TRY(treadle_convert_check_names(c));
   c->buffer = treadle_alloc(TREADLE_CONVERT_STEP);
   c->kept = treadle_alloc_array((size_t)c->target->file_count + 1, sizeof *c->kept);
@@ -201,7 +201,7 @@ treadle_status treadle_convert_path(treadle_convert *c, const char *name, const 
 treadle_status treadle_convert_look_again(treadle_convert *c, treadle_status status) {
   char message[2048];
   treadle_status changed = status == TREADLE_NO_MEMORY ? TREADLE_OK : treadle_inputs_check(&c->inputs);
-  if (!changed && !c->torn) return status;
+  if (!changed && !c->torn && !c->wrong) return status;
   if (changed) status = changed;
   snprintf(message, sizeof message, "%s", treadle_error_message());
   treadle_out_folder_spoil(&c->folder);

@@ -41,7 +41,7 @@ struct treadle_convert {
   treadle_target *target;
   treadle_adapter *adapter; /* that is merged; NULL: none is */
   float *adapter_values;    /* [elems] */
-  char *adapter_mark;       /* the text of TREADLE_ADAPTER_MARK in OUT */
+  char *adapter_mark;       /* the text of TREADLE_ADAPTER_MARK in OUT; NULL: it has none, or that of IN */
   treadle_inputs inputs;
   treadle_out_folder folder;
   const char *companions; /* folder of config.json and its like; NULL: */
@@ -50,20 +50,21 @@ struct treadle_convert {
   char *buffer;
   bool *kept; /* by file of the target: it is there, whole; of this process's files */
   TREADLE_ARRAY(treadle_unsettled) unsettled;
-  bool torn; /* a second reading gave something else */
+  bool torn;  /* a second reading gave something else */
+  bool wrong; /* what the inputs come to cannot be written */
   treadle_convert_figures figures;
   int64_t total_bytes, done_bytes; /* of this process */
   treadle_arena arena;
 };
 
-/* Opens the adapters of options.lora, if there is one (adapter.c). */
-treadle_status treadle_convert_open_adapter(treadle_convert *convert);
+/* Opens the adapters of options.lora, if there is one, and makes the mark of OUT (adapter.c). */
+treadle_status treadle_convert_open_adapter(treadle_convert *convert, bool from_hf);
 
 /* Are all names that go to OUT different, and do they stay there? (names.c) */
 treadle_status treadle_convert_check_names(treadle_convert *convert);
 
-/* Do the inputs stand as they were? What the status is then: a failure, or a result, of inputs that have changed is that,
- * and what was written is removed. */
+/* Do the inputs stand as they were? What the status is then: a failure, or a result, of inputs that have changed is
+ * that. What was written of such inputs is removed, and of those whose values are wrong. */
 treadle_status treadle_convert_look_again(treadle_convert *convert, treadle_status status);
 
 /* Parts of steps, without asking whether it is their turn. */

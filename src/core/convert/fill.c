@@ -123,7 +123,7 @@ static treadle_status fill_part(treadle_filler *f, const treadle_piece *piece, c
       device->ops->copy(device, &op, &source, &to, 1);
     TRY(treadle_source_touch(f->source, source.base, reach));
   }
-  if (merged && !left) treadle_fill_merge(f, piece, part, buffer);
+  if (merged && !left) TRY(treadle_fill_merge(f, piece, part, buffer));
   if (left)
     status = treadle_fail(TREADLE_REFUSED, "%s: the checkpoint lacks %" PRId64 " of its elements",
                           f->source->model->tensors[piece->tensor].name, left);

@@ -12,6 +12,7 @@ typedef struct treadle_filler {
   treadle_source *source;
   const treadle_adapter *adapter; /* is merged into what is filled; NULL: none is */
   const float *adapter_values;    /* [elems] */
+  bool wrong;                     /* a merged value was not finite */
   int64_t read_bytes;             /* of the source's files, so far */
   treadle_file_boxes places;      /* scratch, as is what follows */
   treadle_strideds parts;
@@ -34,9 +35,10 @@ treadle_status treadle_fill(treadle_filler *filler, const treadle_out_file *file
 /* A piece of a window, at its place in it. */
 treadle_status treadle_fill_piece(treadle_filler *filler, const treadle_piece *piece, char *window);
 
-/* Adds what the adapter has for a part that has been filled (fill_merge.c). */
-void treadle_fill_merge(const treadle_filler *filler, const treadle_piece *piece,
-                        const treadle_strided *part, char *buffer);
+/* Adds what the adapter has for a part that has been filled (fill_merge.c). Refused: a sum that is not finite where
+ * the part was. */
+treadle_status treadle_fill_merge(treadle_filler *filler, const treadle_piece *piece,
+                                  const treadle_strided *part, char *buffer);
 
 /* Of codes and scales (fill_blocks.c). */
 int64_t treadle_fill_blocks_end(const treadle_out_tensor *tensor, int64_t at);

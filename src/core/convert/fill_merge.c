@@ -9,10 +9,11 @@ typedef struct merging {
   const treadle_tensor *tensor;
   const treadle_piece *piece;
   const treadle_strided *part;
+  int64_t odd_row, odd_column; /* of the first element that is not finite any more; -1: there is none */
 } merging;
 
 /* `count` elements that follow each other from this row and column on. */
-static void merge_run(const merging *m, int64_t row, int64_t column, int64_t count, char *at) {
+static void merge_run(merging *m, int64_t row, int64_t column, int64_t count, char *at) {
   const treadle_adapter *a = m->f->adapter;
   const treadle_adapter_row run = {.b = m->f->adapter_values + m->matrix->at_b + row * a->rank,
                                    .a = m->f->adapter_values + m->matrix->at_a + column,
@@ -20,11 +21,14 @@ static void merge_run(const merging *m, int64_t row, int64_t column, int64_t cou
                                    .w = at,
                                    .dtype = m->piece->dtype,
                                    .count = count};
-  treadle_adapter_merge_row(a, &run);
+  const int64_t odd = treadle_adapter_merge_row(a, &run);
+  if (odd < 0 || m->odd_row >= 0) return;
+  m->odd_row = row;
+  m->odd_column = column + odd;
 }
 
 /* From axis `axis` on; those before it are chosen, and have come to this row and column. */
-static void merge_axes(const merging *m, int axis, int64_t row, int64_t column, char *at) {
+static void merge_axes(merging *m, int axis, int64_t row, int64_t column, char *at) {
   const treadle_box *box = &m->part->box;
   const int dim = m->tensor->axis_dim[axis];
   const bool last = axis == m->tensor->naxes - 1;
@@ -46,12 +50,17 @@ static void merge_axes(const merging *m, int axis, int64_t row, int64_t column, 
   }
 }
 
-void treadle_fill_merge(const treadle_filler *f, const treadle_piece *piece, const treadle_strided *part,
-                        char *buffer) {
-  const merging m = {.f = f,
-                     .matrix = &f->adapter->matrices[f->adapter->of_tensor[piece->tensor]],
-                     .tensor = &f->source->model->tensors[piece->tensor],
-                     .piece = piece,
-                     .part = part};
+treadle_status treadle_fill_merge(treadle_filler *f, const treadle_piece *piece,
+                                  const treadle_strided *part, char *buffer) {
+  merging m = {.f = f,
+               .matrix = &f->adapter->matrices[f->adapter->of_tensor[piece->tensor]],
+               .tensor = &f->source->model->tensors[piece->tensor],
+               .piece = piece,
+               .part = part,
+               .odd_row = -1};
   merge_axes(&m, 0, 0, 0, buffer + part->offset);
+  if (m.odd_row < 0) return TREADLE_OK;
+  f->wrong = true;
+  REFUSE("%s: element [%lld, %lld] with its adapter is infinite or not a number in %s", m.tensor->name,
+         (long long)m.odd_row, (long long)m.odd_column, treadle_dtype_name(piece->dtype));
 }

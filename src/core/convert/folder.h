@@ -47,7 +47,8 @@ treadle_status treadle_out_folder_note(const treadle_out_folder *folder, const t
 treadle_status treadle_out_folder_whole(const treadle_out_folder *folder, const char *path,
                                         const treadle_record **record_p);
 
-/* The inputs have changed, so that what was written is worth nothing: removes it, and sees to it that nobody takes it up. */
+/* The inputs have changed, or come to what cannot be written, so that what was written is worth nothing: removes it, and
+ * sees to it that nobody takes it up. */
 void treadle_out_folder_spoil(treadle_out_folder *folder);
 /* Removes journal and lists: everything is there. */
 treadle_status treadle_out_folder_finish(treadle_out_folder *folder);

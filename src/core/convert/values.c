@@ -43,7 +43,10 @@ treadle_status treadle_values_open(const treadle_model *model, const char *folde
   *values_p = NULL;
   if (!v) return treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for a checkpoint", folder);
   v->model = *model;
-  v->model.values = (treadle_model_values){read_piece, v};
+  v->model.values =
+      (treadle_model_values){read_piece, v, treadle_arena_format(&v->inputs.arena, "%s/hf", folder)};
+  if (!v->model.values.folder)
+    TRY(treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for a checkpoint", folder));
   TRY(treadle_source_type_of(layout, &type));
   TRY(open_carried(v, folder));
   TRY(treadle_source_open(type, model, &v->inputs, folder, layout, &v->source));

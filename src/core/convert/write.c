@@ -142,6 +142,7 @@ static treadle_status write_file(treadle_convert *c, int32_t number) {
   TRY(note_whole(c, number, &w, &n));
   c->figures.bytes_read += filler.read_bytes;
 out:
+  c->wrong = c->wrong || filler.wrong;
   treadle_file_sums_release(&n.sums);
   treadle_torch_writer_destroy(w.torch);
   treadle_dist_writer_destroy(w.dist);

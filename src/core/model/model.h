@@ -74,6 +74,7 @@ typedef struct treadle_model_values {
   treadle_status (*read)(void *context, const struct treadle_piece *piece,
                          char *window); /* NULL: they do not */
   void *context;
+  const char *folder; /* of what stands beside them */
 } treadle_model_values;
 
 /* What follows the last norm (head.c). */

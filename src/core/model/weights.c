@@ -50,11 +50,24 @@ static void add_lines(treadle_builder *builder, const char *title, const char *l
   if (count > SHOWN) treadle_builder_add(builder, ", ...");
 }
 
+/* Buffers get lost where parameters alone are saved: the first one that is missing. */
+static void add_buffer(treadle_builder *builder, const treadle_model *model, const treadle_files *files) {
+  for (int32_t i = 0; i < model->entry_count; i++) {
+    const treadle_entry *entry = &model->entries[i];
+    if (files->entries[i] || !model->family->patterns[model->tensors[entry->tensor].pattern].buffer)
+      continue;
+    treadle_builder_add(builder, "; %s is a buffer, which a state dict of parameters alone does not have",
+                        entry->name);
+    return;
+  }
+}
+
 static treadle_status check_names(const treadle_model *model, const char *what,
                                   const treadle_files *files) {
   treadle_builder text = {0};
   if (!files->missing_count && !files->left_over_count) return TREADLE_OK;
   if (files->missing_count) add_lines(&text, "missing or of another shape", files->missing.text);
+  if (files->missing_count) add_buffer(&text, model, files);
   if (files->left_over_count) add_lines(&text, "left over", files->left_over.text);
   treadle_status status = treadle_fail(TREADLE_REFUSED, "%s: the tensors are not those of family %s%s",
                                        what, model->family->name, text.text ? text.text : "");

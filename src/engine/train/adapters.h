@@ -101,14 +101,19 @@ treadle_status treadle_train_adapter_back(treadle_train_adapters *adapters, cons
 /* A is uniform in [-1, 1) / sqrt(columns), which is what peft's kaiming_uniform(a=sqrt(5)) comes to, as a function of seed, name and canonical
  * index; B is 0. Or those of the folder. NULL: nothing to do. */
 treadle_status treadle_train_begin_adapters(const treadle_train_adapters *adapters);
+/* Where the weights beside adapters may say which ones they have in them. */
+static inline treadle_adapter_folders treadle_train_marked(const treadle_model *base) {
+  return (treadle_adapter_folders){{base->folder, base->values.folder}};
+}
 /* This rank's part of the values of all adapters, or the other way round. */
 void treadle_train_take_adapters(const treadle_train_adapters *adapters, const float *all, float *own);
 /* Values of a safetensors file into `own`, a window. */
 treadle_status treadle_train_load_adapters(const treadle_train_adapters *adapters, const char *path,
                                            float *own);
-/* Takes the adapters of peft's folder, which must be those of this trainer. */
-treadle_status treadle_train_open_adapter_folder(const treadle_train_adapters *adapters,
-                                                 const char *folder);
+/* Takes the adapters of peft's folder, which must be those of this trainer. begins: training begins with them, and
+ * weights that have them in them already are refused. */
+treadle_status treadle_train_open_adapter_folder(const treadle_train_adapters *adapters, const char *folder,
+                                                 bool begins);
 
 /* ---- adapters_fold.c ---- */
 

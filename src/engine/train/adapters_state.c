@@ -7,6 +7,7 @@
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* ---- The parts of this rank ------------------------------------------------------------------------------------ */
@@ -53,7 +54,7 @@ static void begin_part(const treadle_train_adapters *a, const part *p, const flo
 
 treadle_status treadle_train_begin_adapters(const treadle_train_adapters *a) {
   if (!a) return TREADLE_OK;
-  if (a->folder) return treadle_train_open_adapter_folder(a, a->folder);
+  if (a->folder) return treadle_train_open_adapter_folder(a, a->folder, true);
   each_part(a, (float *)(void *)a->windows->trained, begin_part, NULL);
   return TREADLE_OK;
 }
@@ -76,15 +77,16 @@ void treadle_train_take_adapters(const treadle_train_adapters *a, const float *a
   each_part(a, own, take_part, all);
 }
 
+static treadle_status read_all(const treadle_adapter *adapter, const char *path, float **all_p) {
+  *all_p = treadle_alloc_array((size_t)adapter->elems, sizeof **all_p);
+  if (!*all_p) return treadle_fail(TREADLE_NO_MEMORY, "no memory for adapters");
+  return treadle_adapter_read(adapter, path, *all_p);
+}
+
 treadle_status treadle_train_load_adapters(const treadle_train_adapters *a, const char *path, float *own) {
-  float *all = treadle_alloc_array((size_t)a->adapter->elems, sizeof *all);
+  float *all = NULL;
   treadle_status status;
-  if (!all) return treadle_fail(TREADLE_NO_MEMORY, "no memory for adapters");
-  TRY(treadle_adapter_read(a->adapter, path, all));
-  for (int64_t i = 0; i < a->adapter->elems; i++)
-    if (!isfinite(all[i]))
-      TRY(treadle_fail(TREADLE_REFUSED, "%s: an adapter has an element that is infinite or not a number",
-                       path));
+  TRY(read_all(a->adapter, path, &all));
   treadle_train_take_adapters(a, all, own);
 out:
   treadle_free(all);
@@ -111,16 +113,30 @@ static treadle_status check_alike(const treadle_adapter *mine, const treadle_ada
   return TREADLE_OK;
 }
 
-treadle_status treadle_train_open_adapter_folder(const treadle_train_adapters *a, const char *folder) {
+/* Are they in the weights already? */
+static treadle_status check_unmerged(const treadle_adapter *adapter, const float *all) {
+  const treadle_adapter_folders base = treadle_train_marked(adapter->base);
+  char *text = NULL;
+  treadle_status status = treadle_adapter_mark(adapter, all, &base, &text);
+  free(text);
+  return status;
+}
+
+treadle_status treadle_train_open_adapter_folder(const treadle_train_adapters *a, const char *folder,
+                                                 bool begins) {
   treadle_adapter *saved = NULL;
   char path[PATH_MAX];
+  float *all = NULL;
   treadle_status status;
   if (snprintf(path, sizeof path, "%s/" TREADLE_ADAPTER_WEIGHTS, folder) >= (int)sizeof path)
     REFUSE("%s: too long for a path", folder);
   TRY(treadle_adapter_open(a->adapter->base, folder, &saved));
   TRY(check_alike(a->adapter, saved, folder));
-  TRY(treadle_train_load_adapters(a, path, (float *)(void *)a->windows->trained));
+  TRY(read_all(a->adapter, path, &all));
+  if (begins) TRY(check_unmerged(a->adapter, all));
+  treadle_train_take_adapters(a, all, (float *)(void *)a->windows->trained);
 out:
+  treadle_free(all);
   treadle_adapter_destroy(saved);
   return status;
 }

@@ -112,11 +112,11 @@ out:
 
 /* The folder says whose adapters its weights have. */
 static treadle_status save_mark(const saved_parts *t, const float *all, const char *folder) {
-  const treadle_model *base = t->windows->layout->model;
+  const treadle_adapter_folders marked = treadle_train_marked(t->windows->layout->model);
   char path[PATH_MAX], *text = NULL;
   treadle_status status = TREADLE_OK;
   if (t->ranks->group && treadle_group_rank(t->ranks->group) > 0) return TREADLE_OK;
-  TRY(treadle_adapter_mark(t->adapters->adapter, all, base->folder ? base->folder : folder, &text));
+  TRY(treadle_adapter_mark(t->adapters->adapter, all, &marked, &text));
   TRY(join_path(path, folder, TREADLE_ADAPTER_MARK));
   TRY(treadle_file_write(path, text, strlen(text)));
 out:
@@ -307,9 +307,28 @@ static treadle_status resume_adapters(const saved_parts *t, const char *folder) 
   char path[PATH_MAX];
   treadle_status status;
   TRY(join_path(path, folder, "lora_adapter"));
-  TRY(treadle_train_open_adapter_folder(t->adapters, path));
+  TRY(treadle_train_open_adapter_folder(t->adapters, path, false));
   TRY(join_path(path, folder, "optimizer"));
   if (t->optimizer->exp_avg) TRY(load_optimizer(t, path));
+out:
+  return status;
+}
+
+/* A checkpoint of weights does not go on with adapters, nor one of adapters with weights. */
+static treadle_status check_kind(const saved_parts *t, const char *folder) {
+  char path[PATH_MAX], whole[PATH_MAX];
+  treadle_status status;
+  TRY(join_path(path, folder, "lora_adapter"));
+  TRY(join_path(whole, folder, "huggingface"));
+  const bool has_adapters = treadle_file_exists(path), has_weights = treadle_file_exists(whole);
+  if (t->adapters && !has_adapters && has_weights)
+    REFUSE("%s: the checkpoint is of a run that trained the weights, and this one trains adapters, with "
+           "lora_rank %lld: leave lora_rank out, or begin a new run of adapters with %s as its model",
+           folder, (long long)t->adapters->adapter->rank, whole);
+  if (!t->adapters && has_adapters && (t->optimizer->exp_avg || !has_weights))
+    REFUSE("%s: the checkpoint is of a run that trained adapters, and this one trains the weights: give it "
+           "that run's lora_rank, or begin a new run with merged weights as its model (convert --lora %s)",
+           folder, path);
 out:
   return status;
 }
@@ -347,7 +366,8 @@ treadle_status treadle_trainer_resume(treadle_trainer *t, const char *folder) {
   treadle_status status;
   TREADLE_NEED(t);
   TREADLE_NEED(folder);
-  TRY(treadle_train_agree_on(&t->ranks, TREADLE_OK, &(treadle_group_call){.name = __func__}));
+  const saved_parts of = {&t->windows, &t->ranks, &t->optimizer, t->adapters};
+  TRY(treadle_train_agree_on(&t->ranks, check_kind(&of, folder), &(treadle_group_call){.name = __func__}));
   if (t->adapters) {
     TRY(treadle_train_agree(&t->ranks, load_base(&t->windows)));
     TRY(treadle_train_find_base(&t->ranks, t->adapters));

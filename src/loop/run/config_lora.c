@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "base/utf8.h"
 
+#include <math.h>
 #include <string.h>
 
 #define KEY(member) TREADLE_KEY_OF(member)
@@ -32,6 +33,9 @@ static treadle_status take_modules(treadle_train_config *config) {
   treadle_config_actor *actor = &config->settings.actor;
   treadle_builder text = {0};
   treadle_status status = TREADLE_OK;
+  if (treadle_train_config_is_given(config, KEY(actor.target_modules)) && !actor->target_modules.count)
+    REFUSE("%s: %s is an empty list; name matrices, or leave it out for all of them", config->file,
+           treadle_train_config_place(config, KEY(actor.target_modules)));
   for (size_t i = 0; i < actor->target_modules.count; i++) {
     const char *name = actor->target_modules.items[i];
     if (!*name || strchr(name, ','))
@@ -58,11 +62,12 @@ static treadle_status settle_mindspeed(treadle_train_config *config) {
   }
   if (!is_from(config, rank, "lora_r") || is_from(config, modules, "lora_target_modules"))
     return TREADLE_OK;
+  const char *place = treadle_train_config_place(config, rank);
   actor->lora_rank = 0;
   treadle_train_config_follow(config, rank, "without lora_target_modules");
   return treadle_train_config_warn(
       config, treadle_arena_format(&config->arena, "%s: %s has no effect without lora_target_modules",
-                                   config->file, treadle_train_config_place(config, rank)));
+                                   config->file, place));
 }
 
 /* verl's section lora has an alpha, a dropout, a type and matrices of its own, for Megatron. */
@@ -102,6 +107,11 @@ treadle_status treadle_train_config_settle_lora(treadle_train_config *config) {
   if (!(actor->lora_alpha > 0))
     TRY(treadle_fail(TREADLE_REFUSED, "%s: %s is %g: a number above 0", config->file,
                      treadle_train_config_place(config, KEY(actor.lora_alpha)), actor->lora_alpha));
+  if (!isnormal((float)(actor->lora_alpha / (double)actor->lora_rank)))
+    TRY(treadle_fail(TREADLE_REFUSED,
+                     "%s: %s is %g: divided by lora_rank, %lld, it is beyond the numbers of fp32",
+                     config->file, treadle_train_config_place(config, KEY(actor.lora_alpha)),
+                     actor->lora_alpha, (long long)actor->lora_rank));
   TRY(take_modules(config));
 out:
   return status;

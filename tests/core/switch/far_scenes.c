@@ -613,7 +613,7 @@ static void test_files(void **state) {
     snprintf(path, sizeof path, MODELS "%s", cases[i].model);
     assert_ok(treadle_model_open(path, NULL, &model));
     treadle_model plain = *model;
-    if (c % 2) model->values = (treadle_model_values){read_values, &plain};
+    if (c % 2) model->values = (treadle_model_values){.read = read_values, .context = &plain};
     play_files(model, cases[i].train, cases[i].infer, cases[i].ranks, NULL);
     model->values = (treadle_model_values){0};
     treadle_model_close(model);

@@ -61,7 +61,8 @@ static void mindspeeds_words(void **state) {
   treadle_train_config *config = read_ok("megatron_training:\n  lora_r: 4\nactor_config:\n  model: m\n");
   assert_int_equal(treadle_train_config_settings(config)->actor.lora_rank, 0);
   assert_int_equal(config->warnings.count, 1);
-  assert_non_null(strstr(config->warnings.items[0], "has no effect without lora_target_modules"));
+  assert_non_null(strstr(config->warnings.items[0],
+                         "megatron_training.lora_r (line 2) has no effect without lora_target_modules"));
   treadle_train_config_destroy(config);
 }
 
@@ -72,7 +73,12 @@ static void refused(void **state) {
       {"actor_rollout_ref: {model: {lora: {rank: 2}}}\n", "of that section rank alone is known"},
       {"  lora_rank: 4\n  lora_alpha: 0\n", "actor_config.lora_alpha (line 4) is 0: a number above 0"},
       {"  lora_rank: 2000\n", "lora_rank is '2000', and must be a whole number, 0 to 1024"},
-      {"  lora_rank: 4\n  target_modules: ['a,b']\n", "has 'a,b', which is not a name of a matrix"}};
+      {"  lora_rank: 4\n  target_modules: ['a,b']\n", "has 'a,b', which is not a name of a matrix"},
+      {"  lora_rank: 4\n  target_modules: []\n",
+       "actor_config.target_modules (line 4) is an empty list; name matrices"},
+      {"  lora_target_modules: []\n", "actor_config.lora_target_modules (line 3) is an empty list"},
+      {"  lora_rank: 4\n  lora_alpha: 1.0e-46\n", "actor_config.lora_alpha (line 4) is 1e-46: divided by "
+                                                  "lora_rank, 4, it is beyond the numbers of fp32"}};
   for (size_t i = 0; i < TEST_COUNT(texts); i++) {
     treadle_train_config *config;
     char text[256];
