@@ -9,7 +9,6 @@
 #include "base/sized.h"
 #include "group/group.h"
 #include "io/file.h"
-#include "run/run_folder.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -50,7 +49,7 @@ static treadle_status open_samples(treadle_rl_ledger *ledger, const treadle_trai
   char path[PATH_MAX], line[PATH_MAX + 200];
   treadle_status status = TREADLE_OK;
   snprintf(path, sizeof path, "%s/validation", folder);
-  if (settings->rl.validation.log_generations > 0) TRY(treadle_run_make_folders(path));
+  if (settings->rl.validation.log_generations > 0) TRY(treadle_rl_make_folders(path));
   TRY(treadle_rl_sample_log_open(folder, after, &ledger->sample_log));
   treadle_rl_sample_log_note(ledger->sample_log, line, sizeof line);
   treadle_rl_warn(crew, line);

@@ -15,7 +15,6 @@
 #include "io/file.h"
 #include "io/file_look.h"
 #include "io/folder.h"
-#include "run/run_folder.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -146,7 +145,7 @@ static treadle_status make_parent(const treadle_rl_task *task, const treadle_rl_
   slash = strrchr(parent, '/');
   if (crew->rank > 0 || !slash || slash == parent) return TREADLE_OK;
   *slash = 0;
-  return say_place(task, treadle_run_make_folders(parent));
+  return say_place(task, treadle_rl_make_folders(parent));
 }
 
 /* Of rank 0, before the first look. */

@@ -9,6 +9,20 @@
 #include <string.h>
 #include <sys/stat.h>
 
+treadle_status treadle_rl_make_folders(const char *path) {
+  char part[PATH_MAX];
+  size_t length = strlen(path);
+  if (length >= sizeof part) REFUSE("%s: too long for a path", path);
+  for (size_t i = 1; i <= length; i++) {
+    if (path[i] != '/' && path[i] != 0) continue;
+    memcpy(part, path, i);
+    part[i] = 0;
+    if (mkdir(part, 0777) != 0 && errno != EEXIST)
+      return treadle_fail(TREADLE_SYSTEM, "%s cannot be made: %s", path, strerror(errno));
+  }
+  return TREADLE_OK;
+}
+
 static void warn_of_lock(const treadle_rl_crew *crew, const treadle_folder_lock *lock) {
   char line[1024];
   treadle_folder_lock_note(lock, line, sizeof line);

@@ -40,6 +40,8 @@ typedef struct treadle_rl_folders {
   treadle_folder_lock own, dumps;
 } treadle_rl_folders;
 
+/* The folder and those above it. */
+treadle_status treadle_rl_make_folders(const char *path);
 /* Rank 0: the folders that the run owns are its own from here on. Refused where another run has one of them. */
 treadle_status treadle_rl_take_folders(treadle_rl_folders *folders, const treadle_rl_task *task,
                                        const treadle_rl_crew *crew);

@@ -357,6 +357,8 @@ static const treadle_key_info rows[] = {
   {"critic", NULL, "", NONE, NULL},
   {"critic.enable", NULL, "", LIMITED, NULL},
   {"critic.megatron.context_parallel_size", "1", "ranks", LIMITED, NULL},
+  {"critic.model.lora.rank", "0", "", LIMITED, NULL},
+  {"critic.model.lora_rank", "0", "", LIMITED, NULL},
   {"critic.ulysses_sequence_parallel_size", "1", "ranks", LIMITED, NULL},
   {"custom_reward_function.name", NULL, "", NONE, NULL},
   {"custom_reward_function.path", NULL, "path", LIMITED, NULL},

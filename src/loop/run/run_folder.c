@@ -7,10 +7,7 @@
 #include "io/path.h"
 #include "run/checkpoint.h"
 
-#include <errno.h>
-#include <limits.h>
 #include <string.h>
-#include <sys/stat.h>
 
 /* ---- What is written there ----------------------------------------------------------------------------------------- */
 
@@ -92,18 +89,4 @@ treadle_status treadle_run_folder_take(const char *run, treadle_folder_lock *loc
 
 treadle_status treadle_run_lines_take(const char *folder, treadle_folder_lock *lock) {
   return take(folder, clean_lines, lock);
-}
-
-treadle_status treadle_run_make_folders(const char *path) {
-  char part[PATH_MAX];
-  size_t length = strlen(path);
-  if (length >= sizeof part) REFUSE("%s: too long for a path", path);
-  for (size_t i = 1; i <= length; i++) {
-    if (path[i] != '/' && path[i] != 0) continue;
-    memcpy(part, path, i);
-    part[i] = 0;
-    if (mkdir(part, 0777) != 0 && errno != EEXIST)
-      return treadle_fail(TREADLE_SYSTEM, "%s cannot be made: %s", path, strerror(errno));
-  }
-  return TREADLE_OK;
 }

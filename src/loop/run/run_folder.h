@@ -10,7 +10,5 @@
 treadle_status treadle_run_folder_take(const char *run, treadle_folder_lock *lock);
 /* The same of a folder of files STEP.jsonl. */
 treadle_status treadle_run_lines_take(const char *folder, treadle_folder_lock *lock);
-/* A folder and those above it, where they are missing. */
-treadle_status treadle_run_make_folders(const char *path);
 
 #endif

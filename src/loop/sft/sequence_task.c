@@ -13,7 +13,6 @@
 #include "base/text.h"
 #include "io/file.h"
 #include "io/file_look.h"
-#include "run/run_folder.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -157,7 +156,8 @@ treadle_status treadle_data_sequence(const char *folder, const treadle_sequence_
   TRY(TREADLE_TAKE(options, &o));
   if (!(o.noise >= 0 && o.noise <= 1)) REFUSE("noise %g: 0 to 1", o.noise);
   TRY(treadle_file_check_folder(folder));
-  TRY(treadle_run_make_folders(folder));
+  if (mkdir(folder, 0777) != 0 && errno != EEXIST)
+    return treadle_fail(TREADLE_SYSTEM, "%s cannot be made: %s", folder, strerror(errno));
   TRY(check_places(folder));
   TRY(write_all(folder, &o));
   figures.train = TRAIN;
