@@ -36,7 +36,7 @@ typedef struct projection {
   const float *from;
   int64_t stride, count, rows, share;
   treadle_leaf_range leaves;
-  bool speaks; /* no other rank brings the same leaves */
+  bool speaks; /* as in matrix_cut */
   float *to;
 } projection;
 
@@ -211,44 +211,32 @@ static const treadle_train_target *find_target(const treadle_train_adapters *a,
 /* How its rows and columns are divided among ranks: `rows` or `columns` has leaves. */
 typedef struct matrix_cut {
   treadle_leaf_range rows, columns;
+  bool speaks; /* no other rank brings the same leaves */
 } matrix_cut;
 
-static bool speaks_for(const treadle_train_adapters *a, treadle_role role) {
-  const treadle_pass *p = a->back->pass;
-  if (!p->ranks.speaks) return true;
-  const treadle_pass_speaks *speaks = &p->ranks.speaks[a->present];
-  switch (role) {
-  case TREADLE_ROLE_GATE:
-  case TREADLE_ROLE_UP:
-  case TREADLE_ROLE_DOWN: return speaks->mlp;
-  case TREADLE_ROLE_SHARED_GATE:
-  case TREADLE_ROLE_SHARED_UP:
-  case TREADLE_ROLE_SHARED_DOWN: return speaks->shared;
-  default: return speaks->attention;
-  }
-}
-
 static matrix_cut cut_of(const treadle_train_adapters *a, treadle_role role) {
+  static const treadle_pass_speaks alone = {true, true, true};
   const treadle_pass *p = a->back->pass;
   const treadle_transformer *d = a->back->transformer;
-  const treadle_weight *w = p->layers[a->present].weight;
+  const treadle_weight *w = p->layers[a->present].weight, *down = &w[TREADLE_ROLE_DOWN],
+                       *shared = &w[TREADLE_ROLE_SHARED_DOWN];
+  const treadle_pass_speaks *speaks = p->ranks.speaks ? &p->ranks.speaks[a->present] : &alone;
   const int64_t keys = a->back->key_leaves;
   const treadle_leaf_range one = {0, 1, 1},
                            heads = {(int32_t)(p->heads.kv_first * keys / d->kv_heads),
                                     (int32_t)(p->heads.kv_count * keys / d->kv_heads), (int32_t)keys};
   switch (role) {
   case TREADLE_ROLE_O:
-    return (matrix_cut){one, treadle_pass_leaves(&w[TREADLE_ROLE_O], p->attention_leaves)};
-  case TREADLE_ROLE_DOWN:
-    return (matrix_cut){one, treadle_pass_leaves(&w[TREADLE_ROLE_DOWN], p->mlp_leaves)};
+    return (matrix_cut){one, treadle_pass_leaves(&w[role], p->attention_leaves), speaks->attention};
+  case TREADLE_ROLE_DOWN: return (matrix_cut){one, treadle_pass_leaves(down, p->mlp_leaves), speaks->mlp};
   case TREADLE_ROLE_SHARED_DOWN:
-    return (matrix_cut){one, treadle_pass_leaves(&w[TREADLE_ROLE_SHARED_DOWN], p->shared_leaves)};
+    return (matrix_cut){one, treadle_pass_leaves(shared, p->shared_leaves), speaks->shared};
   case TREADLE_ROLE_GATE:
-  case TREADLE_ROLE_UP: return (matrix_cut){treadle_pass_leaves(&w[TREADLE_ROLE_DOWN], p->mlp_leaves), one};
+  case TREADLE_ROLE_UP: return (matrix_cut){treadle_pass_leaves(down, p->mlp_leaves), one, speaks->mlp};
   case TREADLE_ROLE_SHARED_GATE:
   case TREADLE_ROLE_SHARED_UP:
-    return (matrix_cut){treadle_pass_leaves(&w[TREADLE_ROLE_SHARED_DOWN], p->shared_leaves), one};
-  default: return (matrix_cut){heads, one};
+    return (matrix_cut){treadle_pass_leaves(shared, p->shared_leaves), one, speaks->shared};
+  default: return (matrix_cut){heads, one, speaks->attention};
   }
 }
 
@@ -261,7 +249,6 @@ treadle_status treadle_train_adapter_back(treadle_train_adapters *a, const tread
   treadle_status status;
   if (!target || !rows) return TREADLE_OK;
   const matrix_cut cut = cut_of(a, role);
-  const bool speaks = speaks_for(a, role);
   const treadle_outer_ops *ops = ops_of(a);
   projection of_x = {.a = a,
                      .ops = ops,
@@ -271,7 +258,7 @@ treadle_status treadle_train_adapter_back(treadle_train_adapters *a, const tread
                      .rows = rows,
                      .share = w->columns / cut.columns.all,
                      .leaves = cut.columns,
-                     .speaks = speaks};
+                     .speaks = cut.speaks};
   projection of_dy = {.a = a,
                       .ops = ops,
                       .from = term->dy,
@@ -280,7 +267,7 @@ treadle_status treadle_train_adapter_back(treadle_train_adapters *a, const tread
                       .rows = rows,
                       .share = w->rows / cut.rows.all,
                       .leaves = cut.rows,
-                      .speaks = speaks};
+                      .speaks = cut.speaks};
   summing of_a = {.a = a,
                   .ops = ops,
                   .from = a->x,
