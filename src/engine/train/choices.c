@@ -185,32 +185,6 @@ out:
   return status;
 }
 
-typedef struct sizes {
-  int64_t coordinate, flags, records; /* bytes that this rank has */
-  int64_t compared, differing;        /* tokens */
-} sizes;
-
-/* The largest of all ranks; of tokens the sums over coordinates. */
-static treadle_status add_sizes(const treadle_train_work *w, sizes *all_p) {
-  treadle_group *group = w->t->ranks.group;
-  const sizes mine = *all_p;
-  treadle_status status;
-  *all_p = (sizes){0};
-  TRY(treadle_group_say(group, &mine, sizeof mine));
-  for (int rank = 0; rank < treadle_group_size(group); rank++) {
-    const sizes *other = treadle_group_said(group, rank);
-    bool first = true;
-    for (int before = 0; before < rank; before++)
-      first = first && ((const sizes *)treadle_group_said(group, before))->coordinate != other->coordinate;
-    if (other->flags > all_p->flags) all_p->flags = other->flags;
-    if (other->records > all_p->records) all_p->records = other->records;
-    if (first) all_p->compared += other->compared;
-    if (first) all_p->differing += other->differing;
-  }
-out:
-  return status;
-}
-
 /* Row by row: tokens that have a record, and in by_row[row] those of them that differ. */
 static void count_all(const treadle_train_work *w, int64_t *by_row, int64_t *compared_p) {
   const treadle_expert_choices *c = &w->choices;
@@ -226,35 +200,52 @@ static void count_all(const treadle_train_work *w, int64_t *by_row, int64_t *com
   }
 }
 
-static treadle_status count_tokens(const treadle_train_work *w, sizes *counts) {
+typedef struct counts {
+  int64_t coordinate, compared, differing;
+} counts;
+
+static treadle_status count_own(const treadle_train_work *w, counts *mine) {
   int64_t *by_row;
   if (!w->choices.given) return TREADLE_OK;
   by_row = treadle_alloc_array(w->count + 1, sizeof *by_row);
   if (!by_row) return treadle_fail(TREADLE_NO_MEMORY, "no memory for counts of %zu rows", w->count);
   memset(by_row, 0, (w->count + 1) * sizeof *by_row);
-  count_all(w, by_row, &counts->compared);
-  for (size_t r = 0; r < w->count; r++) counts->differing += by_row[r];
+  count_all(w, by_row, &mine->compared);
+  for (size_t r = 0; r < w->count; r++) mine->differing += by_row[r];
   treadle_free(by_row);
   return TREADLE_OK;
 }
 
-treadle_status treadle_train_join_choices(treadle_train_work *w, treadle_loss *loss_p) {
+/* Each coordinate once: by the first rank that has it. */
+static treadle_status add_up(treadle_train_work *w, const counts *mine) {
+  treadle_group *group = w->t->ranks.group;
+  treadle_status status;
+  TRY(treadle_group_say(group, mine, sizeof *mine));
+  for (int64_t d = 0; d < w->t->data_ranks; d++)
+    for (int rank = 0; rank < treadle_group_size(group); rank++) {
+      const counts *other = treadle_group_said(group, rank);
+      if (other->coordinate != d) continue;
+      w->choices.compared += other->compared;
+      w->choices.differing += other->differing;
+      break;
+    }
+out:
+  return status;
+}
+
+treadle_status treadle_train_join_choices(treadle_train_work *w) {
   treadle_expert_choices *c = &w->choices;
-  sizes all = {.coordinate = w->t->data_rank};
+  counts mine = {.coordinate = w->t->data_rank};
+  const bool divided = w->t->stage.pipeline.stages > 1 || w->t->back.context.ranks > 1;
   treadle_status status = TREADLE_OK;
-  if (w->find != TREADLE_FIND_LOGPROBS || !c->record) return TREADLE_OK;
-  if (c->given) all.flags = c->tokens;
-  if (w->forward.experts) all.records = c->tokens * c->record;
-  sizes mine = all;
-  if (w->t->ranks.board) {
-    TRY(add_sizes(w, &all));
-    TRY(join_bytes(w, c->found, mine.flags, all.flags));
-    TRY(join_bytes(w, c->chosen, mine.records, all.records));
-  }
-  TRY(treadle_train_agree(&w->t->ranks, count_tokens(w, &mine)));
-  if (w->t->ranks.board && all.flags) TRY(add_sizes(w, &mine));
-  loss_p->experts_compared = mine.compared;
-  loss_p->experts_differing = mine.differing;
+  if (divided && c->most_given) TRY(join_bytes(w, c->found, c->given ? c->tokens : 0, c->most_given));
+  if (divided && w->forward.experts)
+    TRY(join_bytes(w, c->chosen, c->tokens * c->record, c->most * c->record));
+  if (w->t->ranks.board ? !c->most_given : !c->given) return TREADLE_OK;
+  TRY(treadle_train_agree(&w->t->ranks, count_own(w, &mine)));
+  if (w->t->ranks.board) return add_up(w, &mine);
+  c->compared = mine.compared;
+  c->differing = mine.differing;
 out:
   return status;
 }

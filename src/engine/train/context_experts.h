@@ -1,8 +1,7 @@
 /* Experts of context parallel ranks. Each rank takes its own rows through them. An expert's gradients are sums over the
  * rows of all ranks that chose it, in blocks of TREADLE_EXPERT_ROWS in the order of tokens: all ranks go through all
  * blocks, each with those rows of the block that are its own, and bring them together where the block's sum is made.
- * Alone, a rank has all rows, and
- * so it has where experts are spread over these ranks (expert_rows.h). */
+ * Alone, a rank has all rows, and so it has where experts are spread over these ranks (expert_rows.h). */
 #ifndef TREADLE_TRAIN_CONTEXT_EXPERTS_H
 #define TREADLE_TRAIN_CONTEXT_EXPERTS_H
 

@@ -160,13 +160,13 @@ out:
   return status;
 }
 
-/* Rows through the layers, once all ranks are ready to. *loss_p: figures of experts. */
-static treadle_status run(treadle_train_work *w, treadle_loss *loss_p) {
+/* Rows through the layers, once all ranks are ready to. */
+static treadle_status run(treadle_train_work *w) {
   treadle_status status;
   TRY(treadle_train_count(w));
   if (w->loss == TREADLE_LOSS_NLL && !w->tokens) REFUSE("no token of all rows counts");
   TRY(treadle_train_agree(&w->t->ranks, treadle_train_run_step(w)));
-  TRY(treadle_train_join_choices(w, loss_p));
+  TRY(treadle_train_join_choices(w));
 out:
   return status;
 }
@@ -180,8 +180,10 @@ static treadle_status find_loss(treadle_trainer *t, const treadle_batch *batch,
   treadle_status status;
   if (backward) t->half_made = true;
   TRY(treadle_train_agree_on_work(&w, name, prepare(&w, batch, forward, loss, out)));
-  TRY(run(&w, &found));
+  TRY(run(&w));
   TRY(treadle_train_sum_loss(&w, &found));
+  found.experts_compared = w.choices.compared;
+  found.experts_differing = w.choices.differing;
   if (backward) TRY(treadle_train_join_routers(&t->routers, &found));
   TRY(treadle_train_agree(&t->ranks, give(&w, batch, out)));
   TREADLE_GIVE(loss_p, &found);
@@ -215,12 +217,11 @@ treadle_status treadle_trainer_loss(treadle_trainer *trainer, const treadle_batc
 /* With weights of the trainer's own, or others in their place. */
 static treadle_status run_with(treadle_train_work *w, const void *weights) {
   treadle_trainer *t = w->t;
-  treadle_loss figures;
   treadle_status status, bound;
-  if (!weights) return run(w, &figures);
+  if (!weights) return run(w);
   treadle_train_leave_adapters(t->adapters, true);
   TRY(treadle_train_agree(&t->ranks, treadle_train_bind_weights(t, weights)));
-  status = run(w, &figures);
+  status = run(w);
 out:
   treadle_train_leave_adapters(t->adapters, false);
   bound = treadle_train_bind(t); /* back, whatever has come of it */

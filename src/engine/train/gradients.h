@@ -70,6 +70,8 @@ typedef struct treadle_expert_choices {
   const unsigned char **records; /* [rows of a micro batch] */
   unsigned char *found;          /* [tokens] TREADLE_PASS_COMPARED, TREADLE_PASS_DIFFERS */
   unsigned char *chosen;         /* [tokens] records, where they are asked for */
+  int64_t most_given, most;      /* tokens of the coordinate with the most: of those with records, of all */
+  int64_t compared, differing;   /* tokens of all coordinates */
   int64_t record;                /* bytes of a token's */
   treadle_pass_given pass;
 } treadle_expert_choices;
@@ -171,7 +173,7 @@ void treadle_train_release_choices(treadle_expert_choices *choices);
 /* For rows from `first` on of a micro batch, until the next call; NULL: nobody asks. */
 const treadle_pass_given *treadle_train_given(treadle_train_work *w, int32_t micro_batch, int64_t first);
 /* After all micro batches: ranks with other layers of these rows tell each other. And how many tokens differ, on all ranks. Collective. */
-treadle_status treadle_train_join_choices(treadle_train_work *w, treadle_loss *loss_p);
+treadle_status treadle_train_join_choices(treadle_train_work *w);
 /* Adds the columns experts_differing and experts, where they are known. */
 treadle_status treadle_train_give_choices(const treadle_train_work *w, treadle_batch *out);
 

@@ -3,6 +3,7 @@
 
 #include "base/alloc.h"
 #include "base/argument.h"
+#include "base/larger.h"
 #include "base/sized.h"
 #include "base/text.h"
 #include "group/group.h"
@@ -186,7 +187,8 @@ out:
 /* ---- All ranks --------------------------------------------------------------------------------------------- */
 
 typedef struct counts {
-  int64_t data_rank, tokens, sequences, batches, through;
+  int64_t data_rank, tokens, sequences, batches, through,
+      given; /* given: tokens whose experts may be recorded */
 } counts;
 
 static counts count(const treadle_train_work *w) {
@@ -197,6 +199,7 @@ static counts count(const treadle_train_work *w) {
     some = treadle_train_rows_from(w, first);
     c.through += treadle_train_tokens_through(w, first);
   }
+  if (w->choices.given) c.given = c.through;
   return c;
 }
 
@@ -213,6 +216,8 @@ static treadle_status add_up(treadle_train_work *w, const counts *mine) {
       w->sequences += other->sequences;
       w->through += other->through;
       if (other->batches > w->most_batches) w->most_batches = (int32_t)other->batches;
+      w->choices.most_given = treadle_larger(w->choices.most_given, other->given);
+      w->choices.most = treadle_larger(w->choices.most, other->through);
       break;
     }
 out:
