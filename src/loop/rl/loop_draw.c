@@ -170,7 +170,10 @@ static treadle_status take_experts(const treadle_rl_bounds *bounds, treadle_rl_b
         "one of %lld each",
         (long long)(a->first + row), made->experts_bytes, (long long)tokens,
         (long long)bounds->record_bytes);
-  for (size_t i = 0; i < made->experts_bytes; i++) TRY(treadle_array_push(&b->experts, bytes[i]));
+  while (b->experts.capacity - b->experts.count < made->experts_bytes)
+    TRY(treadle_array_grow((void **)&b->experts.items, &b->experts.capacity, b->experts.capacity, 1));
+  if (made->experts_bytes) memcpy(b->experts.items + b->experts.count, bytes, made->experts_bytes);
+  b->experts.count += made->experts_bytes;
 out:
   return status;
 }

@@ -249,9 +249,10 @@ treadle_status treadle_rl_update_actor(treadle_rl *rl, treadle_rl_mini_result *l
   m.update.entropies = s->rl.loss.entropy_coeff != 0 || !rl->batch.entropies ? m.entropies : NULL;
   m.update.loss = treadle_rl_loss_of(s, &rl->bounds, rl->state.kl_coef);
   m.update.step.struct_size = sizeof m.update.step;
-  if (treadle_rl_check_is_due(s, m.batch) && treadle_rl_update_checks(s, m.batch))
+  if (treadle_rl_check_is_due(s, m.batch) && treadle_rl_update_checks(s, m.batch)) {
     TRY(treadle_rl_take_differing(m.batch));
-  m.update.differing = treadle_rl_update_checks(s, m.batch) ? m.batch->differing : NULL;
+    m.update.differing = m.batch->differing;
+  }
   TRY(treadle_rl_set_columns(&rl->batch));
   TRY(run_all(&m, last_p, skipped_p));
   if (!m.update.entropies) { /* those of the pass before, which are the same policy's */

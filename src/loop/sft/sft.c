@@ -166,13 +166,7 @@ out:
 
 /* What is always there, then what some models and steps have. */
 static treadle_status write_metrics(treadle_sft *sft, const treadle_sft_step *step, size_t peak) {
-  const treadle_metric of_experts[] = {
-      {"actor/aux_loss", step->aux_loss, false},
-      {"actor/expert_load/max_over_mean", step->expert_load_max, false},
-      {"actor/expert_load/min_over_mean", step->expert_load_min, false},
-  };
-  const treadle_metric tested = {"val/loss", step->val_loss, false};
-  treadle_metric values[12] = {
+  const treadle_metric always[] = {
       {"train/loss", step->loss, false},
       {"train/grad_norm", step->grad_norm, false},
       {"train/lr", step->lr, false},
@@ -182,8 +176,17 @@ static treadle_status write_metrics(treadle_sft *sft, const treadle_sft_step *st
       {"perf/max_memory_allocated_gb", (double)peak / (double)(1 << 30), false},
       {"timing_s/step", step->seconds, false},
   };
-  size_t count = 8;
-  for (size_t i = 0; step->expert_load_max > 0 && i < 3; i++) values[count++] = of_experts[i];
+  const treadle_metric of_experts[] = {
+      {"actor/aux_loss", step->aux_loss, false},
+      {"actor/expert_load/max_over_mean", step->expert_load_max, false},
+      {"actor/expert_load/min_over_mean", step->expert_load_min, false},
+  };
+  const treadle_metric tested = {"val/loss", step->val_loss, false};
+  enum { ALWAYS = sizeof always / sizeof *always, OF_EXPERTS = sizeof of_experts / sizeof *of_experts };
+  treadle_metric values[ALWAYS + OF_EXPERTS + 1];
+  size_t count = 0;
+  for (size_t i = 0; i < ALWAYS; i++) values[count++] = always[i];
+  for (size_t i = 0; step->expert_load_max > 0 && i < OF_EXPERTS; i++) values[count++] = of_experts[i];
   if (step->tested) values[count++] = tested;
   return sft->rank > 0 ? TREADLE_OK : treadle_metrics_write(sft->metrics, step->step, values, count);
 }
