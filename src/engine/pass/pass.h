@@ -32,6 +32,7 @@ typedef struct treadle_pass_options {
   int32_t context_ranks;  /* context parallel ranks, which divide the rows of a step; 0: none */
   int32_t context_index;  /* this one of them */
   int64_t most_all_rows;  /* of a step, on all of them together */
+  bool backward;          /* steps go back, too: ranks bring each other gradients with their rows */
 } treadle_pass_options;
 
 /* Rows of one sequence that follow each other: `rows` rows of the step, the first at `position`. Keys and values of token t lie in block

@@ -18,8 +18,8 @@ int64_t treadle_pass_measure_groups(const treadle_pass *p) {
   const treadle_pass_buffers *b = &p->buffers;
   const int64_t most = treadle_smaller(d->routing.top, b->held) * b->expert_nodes,
                 row = d->hidden + d->routing.top, rows = treadle_pass_round_rows(p);
-  if (p->context.ranks == 1) return rows * treadle_larger(row, most * d->hidden);
-  /* backward brings dy, too, and gives derivatives by weights */
+  if (!p->options.backward) return rows * treadle_larger(row, most * d->hidden);
+  /* dy, too, and derivatives by weights */
   return rows * treadle_larger(2 * row, most * (d->hidden + 1)) + d->hidden;
 }
 
@@ -95,17 +95,21 @@ void treadle_pass_divide_rows(treadle_pass *p, int64_t rows) {
   if (!g->set) return;
   for (int k = 0; k < g->count; k++) g->begin[k] = treadle_context_span(rows, p->context.ranks, k).first;
   g->begin[g->count] = rows;
-  g->round = 0;
-  g->end = rows;
 }
 
-/* Rows of the round that a rank of the set brings. */
+/* Rows of a group that the round has. */
+static treadle_row_range rows_of(const treadle_pass_groups *g, int group) {
+  const int64_t first = treadle_larger(g->begin[group], g->round),
+                end = treadle_smaller(g->begin[group + 1], g->end);
+  return (treadle_row_range){first, treadle_larger(first, end)};
+}
+
+/* And those of them that a rank of the set brings. */
 static treadle_row_range share_of(const treadle_pass_groups *g, int member) {
-  const int64_t first = treadle_larger(g->begin[g->group[member]], g->round),
-                end = treadle_smaller(g->begin[g->group[member] + 1], g->end);
-  if (end <= first) return (treadle_row_range){first, first};
-  return (treadle_row_range){first + (end - first) * g->place[member] / g->shares[member],
-                             first + (end - first) * (g->place[member] + 1) / g->shares[member]};
+  const treadle_row_range rows = rows_of(g, g->group[member]);
+  const int64_t first = rows.first, count = rows.end - rows.first;
+  return (treadle_row_range){first + count * g->place[member] / g->shares[member],
+                             first + count * (g->place[member] + 1) / g->shares[member]};
 }
 
 static float *copy_row(const treadle_pass *p, const float *x, int64_t row, float *to) {
@@ -229,7 +233,8 @@ treadle_status treadle_pass_show_results(const treadle_pass *p, int64_t rows) {
   return treadle_parallel_slots(g->exchange, &part, "results of experts");
 }
 
-static treadle_status run_round(treadle_pass *p, int32_t layer) {
+static treadle_status run_round(void *context, int32_t layer, const treadle_row_range *rows) {
+  treadle_pass *p = context;
   const treadle_pass_groups *g = &p->ranks.groups;
   const treadle_group_rows own = {.x = p->buffers.normed, .routed = p->buffers.routed};
   treadle_status status;
@@ -238,20 +243,25 @@ static treadle_status run_round(treadle_pass *p, int32_t layer) {
   for (int32_t e = 0; e < p->transformer->routing.experts; e++)
     if (p->ranks.brings[e]) TRY(run_expert(p, layer, e));
   TRY(treadle_pass_show_results(p, g->filled[g->set->index]));
-  const int64_t first = treadle_larger(g->begin[g->own], g->round),
-                end = treadle_smaller(g->begin[g->own + 1], g->end);
-  if (end > first) treadle_pass_add_slots(p, layer, first - g->begin[g->own], end - first);
+  if (rows->end > rows->first) treadle_pass_add_slots(p, layer, rows->first, rows->end - rows->first);
+out:
+  return status;
+}
+
+treadle_status treadle_pass_each_round(treadle_pass *p, int32_t layer, treadle_group_work work,
+                                       void *context) {
+  treadle_pass_groups *g = &p->ranks.groups;
+  treadle_status status = TREADLE_OK;
+  for (g->round = 0; g->round < g->begin[g->count]; g->round = g->end) {
+    g->end = treadle_smaller(g->round + treadle_pass_round_rows(p), g->begin[g->count]);
+    treadle_row_range own = rows_of(g, g->own);
+    own.first -= g->begin[g->own], own.end -= g->begin[g->own];
+    TRY(work(context, layer, &own));
+  }
 out:
   return status;
 }
 
 treadle_status treadle_pass_run_groups(treadle_pass *p, int32_t layer) {
-  treadle_pass_groups *g = &p->ranks.groups;
-  treadle_status status = TREADLE_OK;
-  for (g->round = 0; g->round < g->begin[g->count]; g->round = g->end) {
-    g->end = treadle_smaller(g->round + treadle_pass_round_rows(p), g->begin[g->count]);
-    TRY(run_round(p, layer));
-  }
-out:
-  return status;
+  return treadle_pass_each_round(p, layer, run_round, p);
 }

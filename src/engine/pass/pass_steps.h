@@ -412,7 +412,11 @@ treadle_status treadle_pass_run_groups(treadle_pass *pass, int32_t layer);
 const float *treadle_pass_group_slot(const treadle_pass *pass, const treadle_expert_results *results,
                                      int32_t expert, int64_t place);
 
-/* Its parts. What a group has of its rows; dy: the gradients of what its experts gave, or NULL. */
+/* Its parts, of which all groups go through the same. Of each round: which of its own rows it has, maybe none. */
+typedef treadle_status (*treadle_group_work)(void *context, int32_t layer, const treadle_row_range *own);
+treadle_status treadle_pass_each_round(treadle_pass *pass, int32_t layer, treadle_group_work work,
+                                       void *context);
+/* What a group has of its rows; dy: the gradients of what its experts gave, or NULL. */
 typedef struct treadle_group_rows {
   const float *x, *dy;
   const treadle_routed *routed;

@@ -23,6 +23,7 @@ typedef struct experts {
   const treadle_train_activations *kept;
   int32_t layer;
   int64_t rows;
+  treadle_row_range round; /* those of them that are at hand */
   treadle_router_losses losses;
 } experts;
 
@@ -258,11 +259,12 @@ static void join_rows(void *context, int32_t index, int32_t count) {
   treadle_pass *p = back->pass;
   const treadle_router router = treadle_pass_router(p, w->layer);
   const int64_t top = router.top_k, hidden = p->transformer->hidden, all = router.experts,
-                end = w->rows * (index + 1) / count;
+                first = w->round.first, rows = w->round.end - w->round.first,
+                end = first + rows * (index + 1) / count;
   const treadle_expert_results gradients = treadle_expert_rows_gradients(back, w->rows),
                                weights = treadle_expert_rows_by_weight(back, w->rows);
   float by_weight[TREADLE_ROUTER_MAX_CHOSEN], *scores = p->buffers.scores + index * 3 * all;
-  for (int64_t row = w->rows * index / count; row < end; row++) {
+  for (int64_t row = first + rows * index / count; row < end; row++) {
     const treadle_routed *routed = w->kept->routed + row * top;
     float *logits = w->kept->router_logits + row * all;
     for (int64_t k = 0; k < top; k++) {
@@ -315,6 +317,24 @@ out:
   return status;
 }
 
+static treadle_status back_round(void *context, int32_t layer, const treadle_row_range *own) {
+  experts *w = context;
+  treadle_status status;
+  w->round = *own;
+  TRY(treadle_expert_rows_begin(w->back, w->kept->routed));
+  TRY(treadle_expert_rows_each(w->back, layer, w->rows, back_block, w));
+  TRY(treadle_expert_rows_show(w->back, w->rows));
+  if (own->end > own->first) treadle_team_run(w->back->pass->team, join_rows, w);
+out:
+  return status;
+}
+
+treadle_status treadle_back_experts_of_others(const treadle_back *back, int32_t layer) {
+  static const treadle_train_activations none = {0};
+  experts w = {.back = back, .kept = &none, .layer = layer};
+  return treadle_expert_rows_rounds(back, layer, 0, back_round, &w);
+}
+
 treadle_status treadle_back_experts(const treadle_back *back, int32_t layer, int64_t rows,
                                     const treadle_train_activations *kept) {
   treadle_pass *p = back->pass;
@@ -330,11 +350,8 @@ treadle_status treadle_back_experts(const treadle_back *back, int32_t layer, int
   TRY(back_shared(&w));
   treadle_pass_list_places(p, kept->routed, rows);
   TRY(treadle_context_count_choices(back, &begin));
-  TRY(treadle_expert_rows_begin(back, kept->routed));
-  TRY(treadle_expert_rows_each(back, layer, rows, back_block, &w));
-  TRY(treadle_expert_rows_show(back, rows));
   w.losses = treadle_train_routers_of(back->routers, layer, begin);
-  treadle_team_run(p->team, join_rows, &w);
+  TRY(treadle_expert_rows_rounds(back, layer, rows, back_round, &w));
   TRY(treadle_context_add_losses(back, rows, &back->routers->losses[layer]));
   TRY(back_router(&w));
   TRY(treadle_back_norm(back, &norm));

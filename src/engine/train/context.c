@@ -68,10 +68,9 @@ out:
 }
 
 treadle_status treadle_context_place(const treadle_layout *layout, int32_t ulysses,
-                                     const treadle_replica *replica, int64_t rank,
+                                     treadle_replica *replica, int64_t rank,
                                      treadle_context_rank *place_p) {
-  const int64_t number = replica ? replica->number : rank, count = replica ? replica->count : layout->ranks;
-  int64_t cp, ranks = ulysses > 1 ? ulysses : 1, index;
+  int64_t cp, ranks = ulysses > 1 ? ulysses : 1, number = rank, count = layout->ranks, index;
   bool spreads;
   treadle_status status;
   TRY(ranks_of_layout(layout, &cp));
@@ -82,14 +81,18 @@ treadle_status treadle_context_place(const treadle_layout *layout, int32_t ulyss
            layout->text, (long long)cp, (long long)ranks);
   const division d = {layout, ranks > 1, cp > 1 ? cp : ranks};
   TRY(check_experts(&d, replica, &spreads));
+  if (replica) {
+    if (spreads || d.ranks == 1) TRY(treadle_replica_divide(layout, rank, replica));
+    number = d.ranks == 1 ? replica->place.number : replica->number;
+    count = d.ranks == 1 ? replica->place.count : replica->count;
+  }
   if (!spreads && count % ranks != 0)
     REFUSE("layout '%s' has %s, which Ulysses ranks, %lld, do not divide", layout->text,
            treadle_text_of_count(count, "data parallel rank"), (long long)ranks);
   *place_p = (treadle_context_rank){.data_rank = number / ranks,
                                     .data_ranks = count / ranks,
                                     .ranks = (int32_t)d.ranks,
-                                    .index = (int32_t)(number % ranks),
-                                    .spreads_experts = spreads};
+                                    .index = (int32_t)(number % ranks)};
   if (cp == 1 && !spreads) goto out;
   TRY(place_of(&d, rank, &index, &place_p->data_rank));
   place_p->data_ranks = spreads ? count : count / cp;
@@ -104,9 +107,12 @@ int64_t treadle_context_most_rows(int64_t rows, int32_t ranks) {
                         rows < TREADLE_HEAD_ROWS ? rows : TREADLE_HEAD_ROWS);
 }
 
-void treadle_context_begin(treadle_back *back, int64_t rows) {
+treadle_status treadle_context_begin(treadle_back *back, int64_t rows) {
+  int64_t all;
   back->context.now = rows;
+  if (back->context.ranks == 1) return treadle_pass_count_rows(back->pass, rows, &all);
   treadle_pass_divide_rows(back->pass, rows);
+  return TREADLE_OK;
 }
 
 treadle_row_range treadle_context_own(const treadle_back *back) {

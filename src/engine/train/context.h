@@ -19,20 +19,21 @@
 typedef struct treadle_context_rank {
   int64_t data_rank, data_ranks;
   int32_t ranks, index;
-  bool spreads_experts; /* each of the ranks has other experts, and together they are a replica */
 } treadle_context_rank;
 
-/* ulysses: what the trainer's options say. replica: of the rank; NULL: the layout is sharded. Refused: both ways at
- * once, and numbers that do not divide the ranks. */
+/* ulysses: what the trainer's options say. replica: of the rank; NULL: the layout is sharded. It is divided into groups
+ * where ranks with rows of their own, context parallel or data parallel ones, have different experts. Refused: both
+ * ways to divide tokens at once, and numbers that do not divide the ranks. */
 treadle_status treadle_context_place(const treadle_layout *layout, int32_t ulysses,
-                                     const treadle_replica *replica, int64_t rank,
+                                     treadle_replica *replica, int64_t rank,
                                      treadle_context_rank *place_p);
 /* Rows of a micro batch of `rows` for which a rank has memory: its own, and those that the head takes at once. */
 int64_t treadle_context_most_rows(int64_t rows, int32_t ranks);
 /* The first of them, or alone. */
 static inline bool treadle_context_is_first(const treadle_back *back) { return back->context.index == 0; }
-/* A micro batch of `rows` rows is at hand. */
-void treadle_context_begin(treadle_back *back, int64_t rows);
+/* A micro batch of `rows` rows is at hand: of all context parallel ranks; of data parallel ones that share experts, this
+ * rank's, and they say theirs. */
+treadle_status treadle_context_begin(treadle_back *back, int64_t rows);
 /* Which rows of it are this rank's. */
 treadle_row_range treadle_context_own(const treadle_back *back);
 
@@ -54,9 +55,14 @@ uint64_t treadle_context_head_room(const treadle_back *back);
 
 /* The shares of gradients, once these have their places; and the rows of the head that this rank computes. */
 treadle_status treadle_context_find_shares(treadle_back *back, treadle_arena *arena);
-/* Are experts spread over these ranks? Then a rank that has one takes all rows through it that chose it. */
+/* Are experts spread over ranks with rows of their own, context parallel or data parallel ones? Then a rank that has an
+ * expert takes all rows through it that chose it. */
 static inline bool treadle_context_spreads_experts(const treadle_back *back) {
-  return back->context.ranks > 1 && back->pass->ranks.groups.set;
+  return back->pass->ranks.groups.set;
+}
+/* Are there data parallel ranks among them? Then a replica is several groups, with rows of their own. */
+static inline bool treadle_context_has_data_groups(const treadle_back *back) {
+  return back->context.ranks == 1 && back->pass->replica->group_count > 1;
 }
 /* Do several ranks have shares of the gradient of an expert? */
 static inline bool treadle_context_shares_experts(const treadle_back *back) {

@@ -12,6 +12,12 @@ static bool spreads(const treadle_back *back) { return treadle_context_spreads_e
 
 /* ---- Which rows ---------------------------------------------------------------------------------------- */
 
+treadle_status treadle_expert_rows_rounds(const treadle_back *back, int32_t layer, int64_t rows,
+                                          treadle_group_work work, void *context) {
+  if (spreads(back)) return treadle_pass_each_round(back->pass, layer, work, context);
+  return work(context, layer, &(treadle_row_range){0, rows});
+}
+
 treadle_status treadle_expert_rows_begin(const treadle_back *back, const treadle_routed *routed) {
   const treadle_group_rows own = {.x = back->buffers.normed2, .dy = back->buffers.dx, .routed = routed};
   treadle_status status = TREADLE_OK;

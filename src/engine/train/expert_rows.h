@@ -7,8 +7,11 @@
 
 #include "train/layer.h"
 
-/* Own rows of a micro batch, after treadle_pass_list_places: other ranks are given buffers.normed2, dx and the choices,
- * if they need them. */
+/* Own rows of a micro batch, after treadle_pass_list_places: `work` is called with all of them at once, or, where ranks
+ * give each other theirs, for each round of these. */
+treadle_status treadle_expert_rows_rounds(const treadle_back *back, int32_t layer, int64_t rows,
+                                          treadle_group_work work, void *context);
+/* Other ranks are given buffers.normed2, dx and the choices, if they need them. */
 treadle_status treadle_expert_rows_begin(const treadle_back *back, const treadle_routed *routed);
 /* Then: experts that this rank answers for, ascending, block by block. */
 treadle_status treadle_expert_rows_each(const treadle_back *back, int32_t layer, int64_t rows,

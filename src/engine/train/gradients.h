@@ -90,7 +90,7 @@ typedef struct treadle_train_work {
   int64_t ids, counted; /* of all rows */
   treadle_train_values values;
   treadle_expert_choices choices;
-  int32_t micro_batches, most_batches; /* of this rank; of the rank with the most */
+  int32_t micro_batches, most_batches; /* of this rank, the empty ones with which groups keep step among them; of the rank with the most */
   int64_t through;                     /* tokens that go through the layers, of all ranks */
   int64_t tokens, sequences;           /* that count, and rows that have some: of all ranks */
   bool backward, elsewhere;            /* elsewhere: with weights that are not the trainer's own */
@@ -139,9 +139,10 @@ void treadle_train_release_work(treadle_train_work *work);
 treadle_status treadle_train_check_rows(const treadle_train_work *w);
 /* The rows of a micro batch that begins at `first`. */
 size_t treadle_train_rows_from(const treadle_train_work *w, size_t first);
-/* Where micro batch `number` begins. */
+/* Where micro batch `number` begins; behind the last row, if there is none. */
 size_t treadle_train_first_of(const treadle_train_work *w, int64_t number);
-/* How many micro batches there are: on this rank, and at most; and tokens that count on all ranks. Collective. */
+/* How many micro batches there are: on this rank, and at most; and tokens that count on all ranks. Refused: more than
+ * there is memory for. Collective. */
 treadle_status treadle_train_count(treadle_train_work *w);
 
 /* ---- gradients_fill.c ---- */
@@ -162,8 +163,10 @@ treadle_train_walk treadle_train_walk_from(const treadle_train_work *w, size_t b
 /* To the next row; false: there is none. */
 bool treadle_train_walk_on(treadle_train_walk *walk);
 int64_t treadle_train_tokens_through(const treadle_train_work *w, size_t begin);
-/* Rows side by side, in the trainer's buffers. */
-treadle_train_step treadle_train_micro_batch(treadle_train_work *w, int32_t micro_batch);
+/* Rows side by side, in the trainer's buffers; none, behind this rank's last micro batch. Ranks that share experts call
+ * it together. */
+treadle_status treadle_train_micro_batch(treadle_train_work *w, int32_t micro_batch,
+                                         treadle_train_step *step_p);
 
 /* ---- choices.c ---- */
 

@@ -90,7 +90,8 @@ int64_t treadle_train_tokens_through(const treadle_train_work *w, size_t begin) 
 }
 
 /* Of context parallel ranks, each has the tokens of all in its buffers, and its own rows in the step. */
-treadle_train_step treadle_train_micro_batch(treadle_train_work *w, int32_t micro_batch) {
+treadle_status treadle_train_micro_batch(treadle_train_work *w, int32_t micro_batch,
+                                         treadle_train_step *step_p) {
   treadle_train_buffers *own = &w->t->back.buffers;
   treadle_train_walk k = treadle_train_walk_from(w, treadle_train_first_of(w, micro_batch));
   filling f = {.w = w};
@@ -109,16 +110,17 @@ treadle_train_step treadle_train_micro_batch(treadle_train_work *w, int32_t micr
   }
   const treadle_train_context *context = &w->t->back.context;
   const treadle_row_range mine = treadle_context_span(f.at, context->ranks, context->index);
-  treadle_context_begin(&w->t->back, f.at);
-  return (treadle_train_step){.step = {.tokens = own->tokens + mine.first,
-                                       .rows = mine.end - mine.first,
-                                       .stretches = own->spans,
-                                       .stretch_count = f.spans,
-                                       .before = mine.first,
-                                       .experts = treadle_train_given(w, micro_batch, mine.first)},
-                              .counted = f.counted,
-                              .which = own->which,
-                              .targets = own->targets,
-                              .places = own->places,
-                              .work = w};
+  *step_p = (treadle_train_step){
+      .step = {.tokens = own->tokens + mine.first,
+               .rows = mine.end - mine.first,
+               .stretches = own->spans,
+               .stretch_count = f.spans,
+               .before = mine.first,
+               .experts = f.at ? treadle_train_given(w, micro_batch, mine.first) : NULL},
+      .counted = f.counted,
+      .which = own->which,
+      .targets = own->targets,
+      .places = own->places,
+      .work = w};
+  return treadle_context_begin(&w->t->back, f.at);
 }

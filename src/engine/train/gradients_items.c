@@ -1,6 +1,7 @@
 /* Micro batches, forward and backward through the layers of this rank, in the order of the pipeline. */
 #include "train/gradients.h"
 
+#include "train/back_experts.h"
 #include "train/layer.h"
 
 #include <string.h>
@@ -71,13 +72,34 @@ out:
   return status;
 }
 
+/* ---- Micro batches ---- */
+
+/* This rank's group has no rows, but experts. */
+static treadle_status serve(treadle_pass *pass, const treadle_train_chunk *chunk) {
+  treadle_status status = TREADLE_OK;
+  for (int32_t l = chunk->first_layer; pass->ranks.groups.set && l < chunk->end_layer; l++)
+    if (pass->transformer->layer[l].sparse) TRY(treadle_pass_run_groups(pass, l));
+out:
+  return status;
+}
+
+static treadle_status serve_backward(const treadle_back *back, const treadle_train_chunk *chunk) {
+  treadle_status status = TREADLE_OK;
+  for (int32_t l = chunk->end_layer; back->pass->ranks.groups.set && l-- > chunk->first_layer;)
+    if (back->transformer->layer[l].sparse) TRY(treadle_back_experts_of_others(back, l));
+out:
+  return status;
+}
+
 static treadle_status run_forward(treadle_train_work *w, const treadle_train_chunk *chunk,
                                   int32_t micro_batch) {
   treadle_trainer *t = w->t;
-  const treadle_train_step batch = treadle_train_micro_batch(w, micro_batch);
+  treadle_train_step batch;
+  treadle_status status;
+  TRY(treadle_train_micro_batch(w, micro_batch, &batch));
   const int64_t rows = batch.step.rows, hidden = t->transformer->hidden;
   float *x = t->pass->buffers.x;
-  treadle_status status;
+  if (!batch.step.stretch_count) return serve(t->pass, chunk);
   if (chunk->from_before)
     TRY(take_rows(chunk->from_before, rows, hidden, x, "rows of the stage before"));
   else
@@ -104,9 +126,11 @@ out:
 static treadle_status run_backward(treadle_train_work *w, const treadle_train_chunk *chunk,
                                    int32_t micro_batch) {
   treadle_trainer *t = w->t;
-  const treadle_train_step batch = treadle_train_micro_batch(w, micro_batch);
-  const int64_t rows = batch.step.rows, hidden = t->transformer->hidden;
+  treadle_train_step batch;
   treadle_status status;
+  TRY(treadle_train_micro_batch(w, micro_batch, &batch));
+  const int64_t rows = batch.step.rows, hidden = t->transformer->hidden;
+  if (!batch.step.stretch_count) return serve_backward(&t->back, chunk);
   if (chunk->from_next)
     TRY(take_rows(chunk->from_next, rows, hidden, t->back.buffers.dx, "gradients of the next stage"));
   else

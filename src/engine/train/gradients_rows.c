@@ -118,6 +118,7 @@ static size_t rows_from(const treadle_forward_options *f, const void *rows, toke
 size_t treadle_train_rows_from(const treadle_train_work *w, size_t first) {
   const int64_t *of = w->values.micro_batch;
   size_t end = first + 1;
+  if (first >= w->count) return 0;
   if (!of) return rows_from(&w->forward, w->rows, tokens_of_row, first, w->count);
   while (end < w->count && of[end] == of[first]) end++;
   return end - first;
@@ -126,7 +127,7 @@ size_t treadle_train_rows_from(const treadle_train_work *w, size_t first) {
 size_t treadle_train_first_of(const treadle_train_work *w, int64_t number) {
   size_t first = 0;
   if (w->forward.micro_batch_size && !w->values.micro_batch)
-    return (size_t)(number * w->forward.micro_batch_size);
+    return (size_t)treadle_smaller(number * w->forward.micro_batch_size, (int64_t)w->count);
   while (number-- > 0 && first < w->count) first += treadle_train_rows_from(w, first);
   return first;
 }
@@ -226,11 +227,10 @@ out:
 
 treadle_status treadle_train_count(treadle_train_work *w) {
   const counts mine = count(w);
-  treadle_status status;
+  treadle_status status = TREADLE_OK;
   w->micro_batches = (int32_t)mine.batches;
   w->most_batches = w->micro_batches;
   w->tokens = w->sequences = w->through = 0;
-  TRY(treadle_train_agree(&w->t->ranks, w->backward ? check_pipeline(w) : TREADLE_OK));
   if (w->t->ranks.board) {
     w->most_batches = 0;
     TRY(add_up(w, &mine));
@@ -239,6 +239,8 @@ treadle_status treadle_train_count(treadle_train_work *w) {
     w->sequences = mine.sequences;
     w->through = mine.through;
   }
+  if (treadle_context_has_data_groups(&w->t->back)) w->micro_batches = w->most_batches;
+  TRY(treadle_train_agree(&w->t->ranks, w->backward ? check_pipeline(w) : TREADLE_OK));
   w->scale = w->tokens ? (float)(1.0 / (double)w->tokens) : 0;
 out:
   return status;

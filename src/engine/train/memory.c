@@ -326,9 +326,8 @@ static void place(treadle_trainer *t, const sizes *s, void *at) {
 
 /* Masters, where weights are not fp32, and two moments. */
 void treadle_train_measure_optimizer(treadle_train_optimizer *o, treadle_dtype dtype) {
-  const treadle_row_range share = treadle_train_own_share(o);
-  size_t states = dtype == TREADLE_FP32 ? 2 : 3;
-  o->bytes = o->wanted ? states * (size_t)(share.end - share.first) * sizeof(float) : 0;
+  const size_t states = dtype == TREADLE_FP32 ? 2 : 3;
+  o->bytes = o->wanted ? states * (size_t)treadle_train_state_elements(o) * sizeof(float) : 0;
 }
 
 treadle_status treadle_train_measure(treadle_trainer *t) {
@@ -369,7 +368,7 @@ void treadle_train_free(treadle_train_memory *m) {
 
 static treadle_status take_optimizer(treadle_train_optimizer *o, treadle_train_memory *m,
                                      treadle_dtype dtype) {
-  const treadle_row_range share = treadle_train_own_share(o);
+  const int64_t elements = treadle_train_state_elements(o);
   void *window = NULL;
   treadle_status status = TREADLE_OK;
   if (!o->wanted) return TREADLE_OK;
@@ -377,8 +376,8 @@ static treadle_status take_optimizer(treadle_train_optimizer *o, treadle_train_m
     TRY(allocate(m, o->bytes, "state of the optimizer", &window));
     o->exp_avg = window;
   }
-  o->exp_avg_sq = o->exp_avg + (share.end - share.first);
-  if (dtype != TREADLE_FP32) o->master = o->exp_avg_sq + (share.end - share.first);
+  o->exp_avg_sq = o->exp_avg + elements;
+  if (dtype != TREADLE_FP32) o->master = o->exp_avg_sq + elements;
 out:
   return status;
 }

@@ -14,126 +14,43 @@
 #include <math.h>
 #include <string.h>
 
-enum { LINE = 16 /* elements: shares begin at whole lines of a cache */ };
-
-treadle_row_range treadle_train_share(const treadle_train_optimizer *o, int64_t replica) {
-  int64_t all = (int64_t)(o->windows->grad_bytes / sizeof(float)), lines = (all + LINE - 1) / LINE;
-  if (!o->distributed) return (treadle_row_range){0, all};
-  treadle_row_range share = {lines * replica / o->replicas * LINE,
-                             lines * (replica + 1) / o->replicas * LINE};
-  if (share.first > all) share.first = all;
-  if (share.end > all) share.end = all;
-  return share;
-}
-
-treadle_row_range treadle_train_own_share(const treadle_train_optimizer *o) {
-  return treadle_train_share(o, o->replica);
-}
-
-/* ---- Runs ----------------------------------------------------------------------------------------------- */
-
-/* Elements that follow each other in the window of gradients and in that of weights alike. */
-typedef struct run_of {
-  int64_t grad, count; /* elements */
-  char *weights;
-  treadle_dtype dtype;
-  bool decays;
-} run_of;
-
-/* What of part `part` of storage tensor s lies in the share: of an expert, where each has a tensor of its own. */
-static run_of run_in(const treadle_train_windows *w, int32_t s, int64_t part, treadle_row_range share) {
-  int32_t count;
-  const treadle_storage *weight = &treadle_layout_storages(w->trained_layout, w->rank, &count)[s],
-                        *grad = &treadle_layout_storages(w->grad_layout, w->rank, &count)[s];
-  int64_t first = (grad->offset + part * grad->slot_stride) / (int64_t)sizeof(float),
-          end = first + grad->bytes / (int64_t)sizeof(float);
-  int64_t begin = first > share.first ? first : share.first;
-  if (end > share.end) end = share.end;
-  if (w->changes && !w->changes[s]) end = begin;
-  return (run_of){.grad = begin,
-                  .count = end > begin ? end - begin : 0,
-                  .weights = w->trained + weight->offset + part * weight->slot_stride +
-                             (begin - first) * (int64_t)treadle_dtype_bytes(weight->dtype),
-                  .dtype = weight->dtype,
-                  .decays = grad->ndim > 1};
-}
-
-static int32_t storages_of(const treadle_train_windows *w) {
-  int32_t count;
-  treadle_layout_storages(w->trained_layout, w->rank, &count);
-  return count;
-}
-
-/* How many parts a storage tensor has that run_in gives. */
-static int64_t parts_of(const treadle_train_windows *w, int32_t s) {
-  int32_t count;
-  const treadle_storage *storage = &treadle_layout_storages(w->layout, w->rank, &count)[s];
-  return storage->by_expert ? storage->slots : 1;
-}
-
 /* ---- The step ------------------------------------------------------------------------------------------- */
 
-static void take_run(const treadle_train_optimizer *o, const treadle_optimizer_step *step, double scale,
-                     const run_of *run, int64_t first) {
+typedef struct stepping {
+  const treadle_train_optimizer *of;
+  const treadle_optimizer_step *step;
+  double scale;
+} stepping;
+
+static treadle_status take_run(void *context, const treadle_train_run *run) {
+  const stepping *w = context;
+  const treadle_train_optimizer *o = w->of;
   const treadle_adam adam = {o->beta1, o->beta2, o->eps};
   const treadle_adam_step now = {.step = o->steps + 1,
-                                 .lr = step->lr,
-                                 .weight_decay = run->decays ? step->weight_decay : 0,
-                                 .scale = scale};
+                                 .lr = w->step->lr,
+                                 .weight_decay = run->decays ? w->step->weight_decay : 0,
+                                 .scale = w->scale};
   const treadle_adam_factors factors = treadle_adam_factors_of(&adam, &now);
-  int64_t at = run->grad - first;
   float *weights = (float *)(void *)run->weights;
-  const treadle_adam_run adam_run = {.master = o->master ? o->master + at : weights,
-                                     .exp_avg = o->exp_avg + at,
-                                     .exp_avg_sq = o->exp_avg_sq + at,
+  const treadle_adam_run adam_run = {.master = o->master ? o->master + run->state : weights,
+                                     .exp_avg = o->exp_avg + run->state,
+                                     .exp_avg_sq = o->exp_avg_sq + run->state,
                                      .grad = treadle_train_grads(o->windows) + run->grad,
                                      .weights = o->master ? run->weights : NULL,
                                      .dtype = run->dtype,
                                      .count = run->count};
-  treadle_adam_take(o->ops, o->team, &factors, &adam_run);
-}
-
-/* One share's weights, from the replica that took the step on them to all. */
-static treadle_status bring_run(const treadle_train_optimizer *o, const run_of *run, int64_t replica) {
-  treadle_exchange *replicas = o->ranks->replicas;
-  int64_t bytes = run->count * (int64_t)treadle_dtype_bytes(run->dtype),
-          most = (int64_t)(o->ranks->room.pieces * sizeof(float)), others;
-  bool mine = replica == o->replica;
-  treadle_status status = TREADLE_OK;
-  for (int64_t at = 0; at < bytes; at += most) {
-    int64_t some = bytes - at < most ? bytes - at : most;
-    const int64_t floats = (some + (int64_t)sizeof(float) - 1) / (int64_t)sizeof(float);
-    const treadle_exchange_part part = treadle_exchange_slot(1, 0, mine, 1, floats);
-    if (mine) memcpy(treadle_exchange_room(replicas), run->weights + at, (size_t)some);
-    TRY(treadle_parallel_slots(replicas, &part, "weights of the other replicas"));
-    if (!mine) memcpy(run->weights + at, treadle_parallel_slot(replicas, 0, &others), (size_t)some);
-  }
-out:
-  return status;
-}
-
-static treadle_status bring_shares(const treadle_train_optimizer *o) {
-  treadle_status status = TREADLE_OK;
-  for (int64_t replica = 0; o->distributed && o->ranks->replicas && replica < o->replicas; replica++)
-    for (int32_t s = 0; s < storages_of(o->windows); s++)
-      for (int64_t part = 0; part < parts_of(o->windows, s); part++) {
-        run_of run = run_in(o->windows, s, part, treadle_train_share(o, replica));
-        if (run.count) TRY(bring_run(o, &run, replica));
-      }
-out:
-  return status;
+  if (run->changes) treadle_adam_take(o->ops, o->team, &factors, &adam_run);
+  return TREADLE_OK;
 }
 
 static treadle_status take_step(const treadle_train_optimizer *o, const treadle_optimizer_step *step,
                                 double norm) {
-  const treadle_row_range share = treadle_train_own_share(o);
-  double scale = treadle_adam_clip(norm, step->clip_grad);
-  for (int32_t s = 0; s < storages_of(o->windows); s++)
-    for (int64_t part = 0; part < parts_of(o->windows, s); part++) {
-      run_of run = run_in(o->windows, s, part, share);
-      if (run.count) take_run(o, step, scale, &run, share.first);
-    }
-  return bring_shares(o);
+  stepping w = {o, step, treadle_adam_clip(norm, step->clip_grad)};
+  treadle_status status;
+  TRY(treadle_train_each_run(o, take_run, &w));
+  TRY(treadle_train_bring_weights(o));
+out:
+  return status;
 }
 
 static treadle_status take_and_tell(treadle_trainer *t, const treadle_optimizer_step *step, double norm) {
@@ -200,16 +117,25 @@ out:
 
 /* ---- What it begins with ---------------------------------------------------------------------------------- */
 
-void treadle_train_take_master(treadle_train_optimizer *o) {
-  const treadle_row_range share = treadle_train_own_share(o);
-  if (!o->master) return;
-  memcpy(o->master, treadle_train_grads(o->windows) + share.first,
-         (size_t)(share.end - share.first) * sizeof *o->master);
+typedef struct taking_state {
+  const treadle_train_optimizer *of;
+  float *to;
+} taking_state;
+
+static treadle_status take_state(void *context, const treadle_train_run *run) {
+  const taking_state *w = context;
+  memcpy(w->to + run->state, treadle_train_grads(w->of->windows) + run->grad,
+         (size_t)run->count * sizeof *w->to);
+  return TREADLE_OK;
+}
+
+void treadle_train_take_state(const treadle_train_optimizer *o, float *to) {
+  taking_state w = {o, to};
+  (void)treadle_train_each_run(o, take_state, &w);
 }
 
 void treadle_train_reset_optimizer(treadle_train_optimizer *o) {
-  const treadle_row_range share = treadle_train_own_share(o);
-  size_t bytes = (size_t)(share.end - share.first) * sizeof(float);
+  const size_t bytes = (size_t)treadle_train_state_elements(o) * sizeof(float);
   if (!o->exp_avg) return;
   memset(o->exp_avg, 0, bytes);
   memset(o->exp_avg_sq, 0, bytes);

@@ -7,6 +7,13 @@
 #include "train/sequence.h"
 #include "train/windows.h"
 
+/* Lines of elements, each divided among ranks of its own (optimizer_share.c). */
+typedef enum treadle_train_kind {
+  TREADLE_TRAIN_DENSE, /* of all data parallel ranks; and of all elements, where these have the same experts */
+  TREADLE_TRAIN_EXPERTS,
+  TREADLE_TRAIN_KINDS
+} treadle_train_kind;
+
 /* windows, ranks and team are the trainer's. */
 typedef struct treadle_train_optimizer {
   const treadle_train_windows *windows;
@@ -18,16 +25,34 @@ typedef struct treadle_train_optimizer {
   float *exp_avg_sq;
   double beta1, beta2, eps;
   int64_t steps;             /* taken */
-  int64_t replica, replicas; /* which one has this share, of how many */
+  int64_t member[TREADLE_TRAIN_KINDS], members[TREADLE_TRAIN_KINDS]; /* which share is this rank's, of how many */
+  bool parts_experts; /* these have a line of their own */
   bool wanted, distributed;
   size_t bytes;
 } treadle_train_optimizer;
 
-/* Elements of the window of gradients whose state a replica's rank has; this rank's. */
-treadle_row_range treadle_train_share(const treadle_train_optimizer *optimizer, int64_t replica);
-treadle_row_range treadle_train_own_share(const treadle_train_optimizer *optimizer);
-/* Takes masters from the window of gradients, which holds their values. */
-void treadle_train_take_master(treadle_train_optimizer *optimizer);
+/* ---- optimizer_share.c ---- */
+
+/* Elements that follow each other in the window of gradients, in that of weights and in this rank's state alike. */
+typedef struct treadle_train_run {
+  int64_t grad, state, count; /* elements */
+  char *weights;
+  treadle_dtype dtype;
+  bool decays, changes;
+} treadle_train_run;
+typedef treadle_status (*treadle_train_run_work)(void *context, const treadle_train_run *run);
+/* Elements whose state this rank has; and all runs of them. */
+int64_t treadle_train_state_elements(const treadle_train_optimizer *optimizer);
+treadle_status treadle_train_each_run(const treadle_train_optimizer *optimizer, treadle_train_run_work work,
+                                      void *context);
+/* From the ranks whose shares they are to all of them: weights that change; what is in the window of gradients. Collective. */
+treadle_status treadle_train_bring_weights(const treadle_train_optimizer *optimizer);
+treadle_status treadle_train_bring_state(const treadle_train_optimizer *optimizer);
+
+/* ---- optimizer.c ---- */
+
+/* Values of this rank's elements, such as masters, from the window of gradients, which holds them. */
+void treadle_train_take_state(const treadle_train_optimizer *optimizer, float *to);
 /* Sets the moments to 0, as before the first step. */
 void treadle_train_reset_optimizer(treadle_train_optimizer *optimizer);
 

@@ -72,14 +72,31 @@ out:
   return status;
 }
 
-static void find_memory(planning *p, treadle_trainer_memory *by_rank) {
+/* Which shares of the optimizer's state the next rank of a kind has. */
+static treadle_status find_members(const planning *p, int64_t rank, rank_kind *kind) {
+  treadle_train_optimizer *o = &kind->t->optimizer;
+  const int64_t replica = kind->count++;
+  treadle_replica_place place;
+  treadle_status status = TREADLE_OK;
+  o->member[TREADLE_TRAIN_DENSE] = o->member[TREADLE_TRAIN_EXPERTS] = replica;
+  if (!o->parts_experts || !o->distributed) return TREADLE_OK;
+  TRY(treadle_replica_place_of(p->layout, rank, &place));
+  o->member[TREADLE_TRAIN_DENSE] = place.number;
+out:
+  return status;
+}
+
+static treadle_status find_memory(planning *p, treadle_trainer_memory *by_rank) {
+  treadle_status status = TREADLE_OK;
   for (int64_t rank = 0; rank < p->layout->ranks; rank++) {
     rank_kind *kind = &p->kinds[p->kind_of[rank]];
     const bool divided = treadle_train_is_sharded(p->layout) && !kind->t->adapters;
-    kind->t->optimizer.replica = divided ? 0 : kind->count++;
+    if (!divided) TRY(find_members(p, rank, kind));
     treadle_train_measure_optimizer(&kind->t->optimizer, treadle_train_trained_dtype(&kind->t->back));
     by_rank[rank] = treadle_train_holds(kind->t, &p->room);
   }
+out:
+  return status;
 }
 
 treadle_status treadle_trainer_foresee(const treadle_layout *layout, const treadle_trainer_options *options,
@@ -96,7 +113,7 @@ treadle_status treadle_trainer_foresee(const treadle_layout *layout, const tread
     TRY(treadle_fail(TREADLE_NO_MEMORY, "no memory for the forecast of %lld ranks",
                      (long long)layout->ranks));
   TRY(find_kinds(&p));
-  find_memory(&p, by_rank);
+  TRY(find_memory(&p, by_rank));
 out:
   for (size_t k = 0; k < p.kind_count; k++) treadle_trainer_destroy(p.kinds[k].t);
   treadle_free(p.kinds);

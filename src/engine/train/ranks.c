@@ -1,6 +1,6 @@
 /* The ranks that compute together. In a replica of the model, the ranks of a stage share its layers (tensor parallel), and rows go from stage
- * to stage on rings. Ranks with the same part in other replicas have other rows (data parallel); their gradients are added up at the end,
- * and so are the halves of a tied gradient, which the first and the last stage have.
+ * to stage on rings. Ranks with the same part have other rows (data parallel): those of other replicas, and those of other groups of one, if data
+ * parallel ranks have different experts.
  *
  * A rank's part of the board: sums of the stage, logits of the stage, pieces of windows, then the rings on which it sends,
  * then its adapters. */
@@ -14,7 +14,7 @@
 
 #include <string.h>
 
-enum { PIECE = 1 << 16 /* elements of a window that ranks add at once */, LINE = 64 };
+enum { LINE = 64 };
 
 /* ---- Meeting ------------------------------------------------------------------------------------------ */
 
@@ -77,10 +77,11 @@ treadle_train_room treadle_train_measure_room(const treadle_back *back, const tr
       (uint64_t)treadle_larger((int64_t)room.pass.within, results ? results * (hidden + 1) + hidden : 0);
   room.pass.across = LINE;
   room.logits = back->context.ranks > 1 ? 0 : (uint64_t)(TREADLE_HEAD_ROWS * back->width.vocabulary);
-  room.pieces = PIECE;
+  room.pieces = TREADLE_TRAIN_PIECE;
+  room.expert_pieces = treadle_context_has_data_groups(back) ? TREADLE_TRAIN_PIECE : 0;
   room.context = treadle_context_most_room(back);
   room.head = treadle_context_head_room(back);
-  if (room.context && room.context < PIECE) room.context = PIECE;
+  if (room.context && room.context < TREADLE_TRAIN_PIECE) room.context = TREADLE_TRAIN_PIECE;
   room.slots = stage->slots;
   if (back->adapters) room.adapters = back->adapters->windows->adapter_bytes;
   return room;
@@ -111,7 +112,7 @@ out:
 
 /* Where the parts of the board begin. */
 typedef struct places {
-  uint64_t logits, pieces, rings, context, adapters, all;
+  uint64_t logits, pieces, experts, rings, context, adapters, all;
 } places;
 
 static uint64_t context_bytes(const treadle_train_room *room) {
@@ -121,7 +122,8 @@ static uint64_t context_bytes(const treadle_train_room *room) {
 static places places_of(const treadle_train_room *room, const treadle_pipeline *pipeline) {
   places at = {.logits = treadle_pass_board_bytes(&room->pass)};
   at.pieces = at.logits + treadle_exchange_memory(room->logits);
-  at.rings = at.pieces + 2 * treadle_exchange_memory(room->pieces);
+  at.experts = at.pieces + 2 * treadle_exchange_memory(room->pieces);
+  at.rings = at.experts + (room->expert_pieces ? treadle_exchange_memory(room->expert_pieces) : 0);
   at.context = at.rings;
   if (pipeline->stages > 1) at.context += 2 * (uint64_t)room->chunks * treadle_train_ring_bytes(room);
   at.adapters = at.context + context_bytes(room);
@@ -132,7 +134,7 @@ static places places_of(const treadle_train_room *room, const treadle_pipeline *
 /* With adapters, of which each rank has all: their gradients are added up on it. */
 static uint64_t shard_board(const treadle_train_shards *shards, const treadle_train_adapters *adapters) {
   const uint64_t bytes = (treadle_train_shard_board(shards) + LINE - 1) / LINE * LINE;
-  return adapters ? bytes + treadle_exchange_memory(PIECE) : bytes;
+  return adapters ? bytes + treadle_exchange_memory(TREADLE_TRAIN_PIECE) : bytes;
 }
 
 uint64_t treadle_train_board_bytes(const treadle_trainer *t, const treadle_train_room *room) {
@@ -146,21 +148,32 @@ static bool has_far_halves(const treadle_replica *replica, const treadle_pipelin
   return replica->embed_copies && pipeline->stages > 1;
 }
 
+/* Of ranks of one group: those of other groups with the same part have the same in theirs. */
+static int64_t place_in_group(const treadle_replica *r) {
+  int64_t before = 0;
+  for (int i = 0; i < r->position; i++) before += r->groups[i] == r->groups[r->position];
+  return before;
+}
+
 /* Ranks whose exchanges are made behind; NULL: this rank has none. All ranks split before any takes memory, which it may lack alone. */
 typedef struct ends_and_replicas {
-  treadle_board_set *replicas, *ends;
+  treadle_board_set *replicas, *expert_replicas, *ends;
 } ends_and_replicas;
 
 static treadle_status split_ranks(const treadle_train_ranks *ranks, const treadle_pass *pass,
                                   const treadle_train_stage *stage, ends_and_replicas *sets_p) {
   const treadle_replica *replica = pass->replica;
-  const bool end = stage->number == 0 || stage->number == stage->pipeline.stages - 1;
+  const bool end = stage->number == 0 || stage->number == stage->pipeline.stages - 1,
+             grouped = ranks->room.expert_pieces > 0;
   const treadle_board_set *of = pass->ranks.stage;
   const int colour = (int)replica->number * TREADLE_REPLICA_RANKS +
                      replica->groups[replica->position] * of->count + of->index;
   treadle_status status = TREADLE_OK;
   *sets_p = (ends_and_replicas){0};
-  if (replica->count > 1) TRY(treadle_board_split(ranks->board, replica->position, &sets_p->replicas));
+  if (grouped) TRY(treadle_board_split(ranks->board, (int)place_in_group(replica), &sets_p->replicas));
+  if (replica->count > 1)
+    TRY(treadle_board_split(ranks->board, replica->position,
+                            grouped ? &sets_p->expert_replicas : &sets_p->replicas));
   if (has_far_halves(replica, &stage->pipeline))
     TRY(treadle_board_split(ranks->board, end ? colour : -1, &sets_p->ends));
 out:
@@ -176,6 +189,9 @@ static treadle_status make_exchanges(treadle_train_ranks *r, treadle_back *back,
     TRY(treadle_exchange_create(stage, at->logits, r->room.logits, &back->logits));
   if (sets->replicas)
     TRY(treadle_exchange_create(sets->replicas, at->pieces, r->room.pieces, &r->replicas));
+  if (sets->expert_replicas)
+    TRY(treadle_exchange_create(sets->expert_replicas, at->experts, r->room.expert_pieces,
+                                &r->expert_replicas));
   if (sets->ends)
     TRY(treadle_exchange_create(sets->ends, at->pieces + treadle_exchange_memory(r->room.pieces),
                                 r->room.pieces, &r->ends));
@@ -217,13 +233,6 @@ out:
   return status;
 }
 
-/* Of ranks of one group: context parallel ranks have the same in theirs, where they are groups. */
-static int64_t place_in_group(const treadle_replica *r) {
-  int64_t before = 0;
-  for (int i = 0; i < r->position; i++) before += r->groups[i] == r->groups[r->position];
-  return before;
-}
-
 static context_meeting context_of(const treadle_train_ranks *ranks, treadle_back *back,
                                   const treadle_train_stage *stage, int64_t data_rank, int64_t data_ranks) {
   const bool last = stage->number == stage->pipeline.stages - 1;
@@ -244,11 +253,12 @@ static treadle_status meet_shards(treadle_trainer *t) {
   context_meeting context = context_of(r, &t->back, &t->stage, t->data_rank, t->data_ranks);
   context.at = bytes;
   TRY(meet_context(&context));
-  r->room.pieces = PIECE;
+  r->room.pieces = TREADLE_TRAIN_PIECE;
   if (t->adapters) {
     TRY(treadle_group_agree(r->group, treadle_board_split(r->board, 0, &all)));
-    TRY(treadle_group_agree(r->group, treadle_exchange_create(all, bytes - treadle_exchange_memory(PIECE),
-                                                              PIECE, &r->replicas)));
+    TRY(treadle_group_agree(
+        r->group, treadle_exchange_create(all, bytes - treadle_exchange_memory(TREADLE_TRAIN_PIECE),
+                                          TREADLE_TRAIN_PIECE, &r->replicas)));
   }
   r->board_bytes = treadle_train_board_bytes(t, &r->room);
 out:
@@ -283,6 +293,7 @@ void treadle_train_leave(treadle_trainer *t) {
   treadle_exchange_destroy(t->back.logits);
   if (t->pass) treadle_exchange_destroy(t->pass->context.exchange);
   treadle_exchange_destroy(t->ranks.replicas);
+  treadle_exchange_destroy(t->ranks.expert_replicas);
   treadle_exchange_destroy(t->ranks.ends);
 }
 
@@ -312,71 +323,6 @@ treadle_status treadle_train_sum(const treadle_pass *pass, treadle_leaf_range le
   if (!pass->ranks.within) return TREADLE_OK;
   return treadle_parallel_sum(pass->ranks.within, leaves, rows, pass->transformer->hidden, dx,
                               "gradients of a layer's input");
-}
-
-/* values [count] = the sum over all members, piece by piece; `of`: which one this rank is. */
-static treadle_status add_members(treadle_exchange *exchange, treadle_leaf_range mine, float *values,
-                                  int64_t count, const char *what) {
-  treadle_status status = TREADLE_OK;
-  for (int64_t at = 0; at < count; at += PIECE) {
-    int64_t some = count - at < PIECE ? count - at : PIECE;
-    memcpy(treadle_exchange_room(exchange), values + at, (size_t)some * sizeof *values);
-    TRY(treadle_parallel_sum(exchange, mine, 1, some, values + at, what));
-  }
-out:
-  return status;
-}
-
-static treadle_status join_ends(treadle_exchange *ends, const treadle_back *back, bool is_first) {
-  const bool tied = back->transformer->embed == back->transformer->head;
-  const treadle_weight *grad = is_first || !tied ? &back->grad_embed : &back->grad_head;
-  const treadle_leaf_range mine = {is_first ? 0 : 1, 1, 2};
-  int64_t hidden = back->transformer->hidden;
-  treadle_status status = TREADLE_OK;
-  for (int32_t s = 0; s < grad->segment_count; s++)
-    TRY(add_members(ends, mine, (float *)(void *)(back->window + grad->segments[s].at),
-                    grad->segments[s].rows * hidden, "halves of the embedding's gradient"));
-out:
-  return status;
-}
-
-/* Of context parallel ranks with different experts: all but these, which are whole where they are. */
-static treadle_status add_dense(treadle_exchange *exchange, treadle_leaf_range mine,
-                                const treadle_train_windows *w) {
-  int32_t count;
-  const treadle_storage *storages = treadle_layout_storages(w->grad_layout, w->rank, &count);
-  treadle_status status = TREADLE_OK;
-  for (int32_t s = 0; s < count; s++)
-    if (!storages[s].slots)
-      TRY(add_members(exchange, mine, treadle_train_grads(w) + storages[s].offset / (int64_t)sizeof(float),
-                      storages[s].bytes / (int64_t)sizeof(float), "gradients of context parallel ranks"));
-out:
-  return status;
-}
-
-treadle_status treadle_train_join_gradients(treadle_trainer *t) {
-  const treadle_train_context *c = &t->back.context;
-  const int64_t count = (int64_t)(t->windows.grad_bytes / sizeof(float));
-  /* Context parallel ranks have one sum by then: the first of each data parallel coordinate brings it. */
-  const treadle_leaf_range parts = {c->index, 1, c->ranks},
-                           mine = {(int32_t)t->data_rank,
-                                   c->index == 0 || treadle_context_spreads_experts(&t->back),
-                                   (int32_t)t->data_ranks};
-  treadle_status status = TREADLE_OK;
-  if (t->shards && !t->adapters) return TREADLE_OK; /* it was done unit by unit */
-  treadle_back_tie(&t->back);
-  TRY(treadle_train_copy_experts(&t->back, &t->ranks.room.pass));
-  if (t->ranks.ends) TRY(join_ends(t->ranks.ends, &t->back, t->stage.number == 0));
-  if (treadle_context_spreads_experts(&t->back))
-    TRY(add_dense(t->pass->context.exchange, parts, &t->windows));
-  else if (c->ranks > 1)
-    TRY(add_members(t->pass->context.exchange, parts, treadle_train_grads(&t->windows), count,
-                    "gradients of context parallel ranks"));
-  if (t->ranks.replicas && t->data_ranks > 1)
-    TRY(add_members(t->ranks.replicas, mine, treadle_train_grads(&t->windows), count,
-                    "gradients of the replicas"));
-out:
-  return status;
 }
 
 /* ---- What a rank answers for ---------------------------------------------------------------------------- */

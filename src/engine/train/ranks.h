@@ -5,10 +5,13 @@
 #include "group/group.h"
 #include "pass/pass_steps.h"
 
+enum { TREADLE_TRAIN_PIECE = 1 << 16 /* elements of a window that ranks add at once */ };
+
 /* Elements that a rank brings at once; all ranks use the largest. */
 typedef struct treadle_train_room {
   treadle_pass_board pass;
   uint64_t logits, pieces, rows; /* of the stage's logits; of windows; of a ring's slot */
+  uint64_t expert_pieces;        /* of experts in windows; 0: they are added up with the rest */
   uint64_t context,
       head;       /* of context parallel ranks: of rows; of logits and sums over them. 0: there are none */
   int64_t slots;  /* of a ring */
@@ -21,7 +24,8 @@ typedef struct treadle_train_ranks {
   treadle_group *group;
   uint64_t number; /* of the group's objects */
   treadle_board *board;
-  treadle_exchange *replicas; /* ranks of other replicas with the same part; NULL: there is one replica */
+  treadle_exchange *replicas;        /* ranks with the same part and other rows; NULL: there are none */
+  treadle_exchange *expert_replicas; /* those with the same experts, if not all of these have; else NULL */
   treadle_exchange *ends;     /* the two stages that have halves of a tied gradient */
   treadle_train_room room;
   size_t board_bytes;

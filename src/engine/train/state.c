@@ -38,27 +38,24 @@ typedef struct saved_parts {
 
 /* ---- Shares ---------------------------------------------------------------------------------------------- */
 
-/* From all replicas' shares to the whole window of gradients. */
+typedef struct gathering {
+  const treadle_train_optimizer *of;
+  const float *own; /* of this rank's share */
+} gathering;
+
+static treadle_status give_run(void *context, const treadle_train_run *run) {
+  const gathering *w = context;
+  memcpy(treadle_train_grads(w->of->windows) + run->grad, w->own + run->state,
+         (size_t)run->count * sizeof *w->own);
+  return TREADLE_OK;
+}
+
+/* From all ranks' shares to the whole window of gradients. */
 static treadle_status gather_state(const treadle_train_optimizer *o, const float *own) {
-  treadle_exchange *replicas = o->ranks->replicas;
-  const treadle_row_range mine = treadle_train_own_share(o);
-  const int64_t most = (int64_t)o->ranks->room.pieces;
-  float *gradients = treadle_train_grads(o->windows);
-  int64_t others;
-  treadle_status status = TREADLE_OK;
-  memcpy(gradients + mine.first, own, (size_t)(mine.end - mine.first) * sizeof *own);
-  for (int64_t replica = 0; o->distributed && replicas && replica < o->replicas; replica++) {
-    const treadle_row_range share = treadle_train_share(o, replica);
-    bool speaks = replica == o->replica;
-    for (int64_t at = share.first; at < share.end; at += most) {
-      int64_t some = share.end - at < most ? share.end - at : most;
-      const treadle_exchange_part part = treadle_exchange_slot(1, 0, speaks, 1, some);
-      if (speaks) memcpy(treadle_exchange_room(replicas), gradients + at, (size_t)some * sizeof *own);
-      TRY(treadle_parallel_slots(replicas, &part, "the optimizer's state"));
-      if (!speaks)
-        memcpy(gradients + at, treadle_parallel_slot(replicas, 0, &others), (size_t)some * sizeof *own);
-    }
-  }
+  gathering w = {o, own};
+  treadle_status status;
+  TRY(treadle_train_each_run(o, give_run, &w));
+  TRY(treadle_train_bring_state(o));
 out:
   treadle_train_tell(o->ranks, status);
   return status;
@@ -263,15 +260,12 @@ out:
 static treadle_status load_optimizer(const saved_parts *t, const char *folder) {
   treadle_train_optimizer *o = t->optimizer;
   const treadle_train_windows *w = o->windows;
-  const treadle_row_range share = treadle_train_own_share(o);
   state states[3];
   treadle_status status = TREADLE_OK;
   for (int i = 0, count = states_of(o, states); i < count; i++) {
     bool whole = states[i].values == (float *)(void *)w->trained;
     TRY(load_state(t, folder, states[i].name, whole ? w->trained : w->grads));
-    if (!whole)
-      memcpy(states[i].values, treadle_train_grads(w) + share.first,
-             (size_t)(share.end - share.first) * sizeof(float));
+    if (!whole) treadle_train_take_state(o, states[i].values);
   }
   TRY(load_steps(t, folder));
 out:

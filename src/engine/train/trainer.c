@@ -147,7 +147,8 @@ static treadle_pass_options pass_options(const treadle_back *back, const treadle
                                .most_positions = o->most_tokens ? o->most_tokens : rows,
                                .context_ranks = back->context.ranks,
                                .context_index = back->context.index,
-                               .most_all_rows = rows};
+                               .most_all_rows = rows,
+                               .backward = !o->forward_only};
   if (!o->most_tokens && d->most_positions && d->most_positions < pass.most_positions)
     pass.most_positions = d->most_positions;
   return pass;
@@ -207,7 +208,6 @@ static treadle_status find_place(treadle_trainer *t, const treadle_trainer_optio
   if (sharded) *computed_p = treadle_train_whole(t->shards);
   TRY(treadle_replica_find(t->transformer, *computed_p, sharded ? 0 : rank, &t->arena, &t->replica));
   TRY(treadle_context_place(layout, o->ulysses_ranks, sharded ? NULL : &t->replica, rank, &place));
-  if (place.spreads_experts) TRY(treadle_replica_divide(layout, rank, &t->replica));
   t->data_rank = place.data_rank;
   t->data_ranks = place.data_ranks;
   t->ulysses_ranks = o->ulysses_ranks;
@@ -293,6 +293,8 @@ out:
 
 static treadle_train_optimizer optimizer_of(const treadle_trainer *t, const treadle_trainer_options *o) {
   const bool whole = t->shards && o->lora_rank; /* each rank has all adapters */
+  const bool groups = treadle_context_has_data_groups(&t->back);
+  const treadle_replica *r = &t->replica;
   return (treadle_train_optimizer){.windows = &t->windows,
                                    .ranks = &t->ranks,
                                    .team = t->pass->team,
@@ -301,8 +303,15 @@ static treadle_train_optimizer optimizer_of(const treadle_trainer *t, const trea
                                    .beta1 = o->adam_beta1 > 0 ? o->adam_beta1 : 0.9,
                                    .beta2 = o->adam_beta2 > 0 ? o->adam_beta2 : 0.999,
                                    .eps = o->adam_eps > 0 ? o->adam_eps : 1e-8,
-                                   .replica = whole ? t->windows.rank : t->replica.number,
-                                   .replicas = whole ? t->windows.layout->ranks : t->replica.count,
+                                   .member = {whole    ? t->windows.rank
+                                              : groups ? t->data_rank
+                                                       : r->number,
+                                              r->number},
+                                   .members = {whole    ? t->windows.layout->ranks
+                                               : groups ? t->data_ranks
+                                                        : r->count,
+                                               r->count},
+                                   .parts_experts = groups,
                                    .wanted = o->optimizer,
                                    .distributed = o->distributed_optimizer};
 }
@@ -473,7 +482,7 @@ treadle_status treadle_train_check_weights(const treadle_train_windows *w) {
 static treadle_status begin(treadle_trainer *t) {
   const treadle_status begun = treadle_train_begin_adapters(t->adapters);
   if (begun) return begun;
-  treadle_train_take_master(&t->optimizer);
+  if (t->optimizer.master) treadle_train_take_state(&t->optimizer, t->optimizer.master);
   treadle_train_reset_optimizer(&t->optimizer);
   return treadle_train_bind(t);
 }

@@ -31,6 +31,7 @@
  *   stage.h            this rank's layers, and the rings between stages
  *     pipeline.c         in which order a rank takes micro batches through its layers
  *   ranks.h            the ranks that compute together, and what each of them brings
+ *     joined_gradients.c what ranks with other rows or other layers have added up, in one sum
  *     copied_experts.c   experts that several of them have
  *   shards.h           FSDP2: shards, gathered a layer at a time
  *   routers.h          losses of routers, and their biases
@@ -104,11 +105,14 @@ uint64_t treadle_train_board_bytes(const treadle_trainer *t, const treadle_train
 /* Meets the other ranks of the group, which must have the same options. Collective. */
 treadle_status treadle_train_meet(treadle_trainer *t);
 void treadle_train_leave(treadle_trainer *t);
-/* What all replicas have added up, in each; and the two halves of a tied gradient become one. */
-treadle_status treadle_train_join_gradients(treadle_trainer *t);
 /* In this rank's share of all gradients, without what other ranks have too: each part. */
 typedef void (*treadle_train_visit)(void *context, const float *values, int64_t count);
 treadle_status treadle_train_each_own(treadle_trainer *t, treadle_train_visit look, void *context);
+
+/* ---- joined_gradients.c ---- */
+
+/* What all data parallel ranks have added up, in each; and the two halves of a tied gradient become one. Collective. */
+treadle_status treadle_train_join_gradients(treadle_trainer *t);
 
 /* ---- copied_experts.c ---- */
 

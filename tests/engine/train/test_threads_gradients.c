@@ -49,6 +49,7 @@ typedef struct one_rank {
   const char *out; /* a file for the gradients; NULL: none */
   uint64_t digest;
   double norm, nll, aux;
+  int64_t rows;          /* of the batch, that are this rank's */
   size_t bytes, planned; /* memory of this rank, and as it was predicted */
 } one_rank;
 
@@ -68,6 +69,7 @@ static treadle_status run(one_rank *r) {
   TRY(treadle_trainer_create(r->group, layout, &r->options, &trainer));
   TRY(r->random ? treadle_trainer_randomise(trainer, 7) : treadle_trainer_load(trainer));
   TRY(treadle_trainer_slice(trainer, all, &forward, NULL, &mine));
+  r->rows = treadle_batch_rows(mine);
   for (int turn = 0; turn < 2; turn++) /* the second time as the first */
     TRY(treadle_trainer_gradients(trainer, mine, &forward, &nll, NULL, &loss));
   r->nll = loss.nll;
@@ -150,8 +152,6 @@ static const cut cuts[] = {
     {"megatron:tp=4,ep=2,etp=2", 4, 4},
     {"megatron:tp=4,ep=2,etp=1", 4, 4},
     {"megatron:tp=2,pp=2,ep=2,etp=1", 4, 2},
-    {"megatron:tp=1,ep=2", 2, 1}, /* over data parallel ranks, which take the same rows */
-    {"megatron:tp=2,ep=4,etp=1", 4, 2},
 };
 enum { CUTS = sizeof cuts / sizeof *cuts };
 
@@ -269,35 +269,76 @@ static void test_experts(void **state) {
   check_subject(&subjects[6], "bf16", "auto", false);
 }
 
-/* Replicas and shards: near to one rank, and the same each time. */
+/* Near to a first layout, and the same each time. */
+static void check_near(const one_rank *like, const cut *layouts, size_t count) {
+  char folder[] = "/tmp/treadle-test-XXXXXX", wanted_file[64], file[64];
+  one_rank one = *like;
+  assert_non_null(mkdtemp(folder));
+  snprintf(wanted_file, sizeof wanted_file, "%s/wanted", folder);
+  snprintf(file, sizeof file, "%s/got", folder);
+  one.out = wanted_file;
+  const one_rank wanted = run_ranks(&one, layouts[0].layout, layouts[0].ranks);
+  one.out = file;
+  for (size_t i = 1; i < count; i++) {
+    one_rank got = run_ranks(&one, layouts[i].layout, layouts[i].ranks);
+    assert_true(fabs(got.norm - wanted.norm) <= 1e-6 * wanted.norm);
+    assert_true(fabs(got.nll - wanted.nll) <= 1e-9 * wanted.nll);
+    assert_true(fabs(got.aux - wanted.aux) <= 1e-6 * wanted.aux);
+    if (distance(file, wanted_file) > 1e-6)
+      fail_msg("%s, %s: gradients off by %g", one.model, layouts[i].layout, distance(file, wanted_file));
+    assert_true(run_ranks(&one, layouts[i].layout, layouts[i].ranks).digest == got.digest);
+    assert_true(got.rows < ROWS || strncmp(layouts[i].layout, "megatron", 8) != 0);
+  }
+  test_remove(folder);
+}
+
 static void test_replicas(void **state) {
   (void)state;
-  static const cut replicas[] = {{"megatron:tp=1,dtype=fp32", 2, 1},
+  static const cut replicas[] = {{"hf:dtype=fp32", 1, 1},
+                                 {"megatron:tp=1,dtype=fp32", 2, 1},
                                  {"megatron:tp=2,dtype=fp32", 4, 2},
                                  {"megatron:pp=2,dtype=fp32", 6, 1},
                                  {"fsdp2:dtype=fp32", 1, 1},
                                  {"fsdp2:dtype=fp32", 2, 1},
                                  {"fsdp2:dtype=fp32", 3, 1},
                                  {"fsdp2:dp=1,replicate=2,dtype=fp32", 2, 1}};
-  char path[512], folder[] = "/tmp/treadle-test-XXXXXX", wanted[64], file[64];
-  one_rank alone = {.model = path, .layout = "hf:dtype=fp32", .ranks = 1, .vocabulary = 128, .out = wanted};
-  assert_non_null(mkdtemp(folder));
-  snprintf(wanted, sizeof wanted, "%s/wanted", folder);
-  snprintf(file, sizeof file, "%s/got", folder);
+  char path[512];
+  one_rank like = {.model = path, .vocabulary = 128};
   snprintf(path, sizeof path, "%s/%s", TREADLE_SOURCE_DIR, subjects[1].model);
-  alone.options =
-      (treadle_trainer_options){.struct_size = sizeof alone.options, .threads = 1, .most_rows = 300};
-  if (run(&alone)) fail_msg("%s", alone.message);
-  alone.out = file;
-  for (size_t i = 0; i < sizeof replicas / sizeof *replicas; i++) {
-    one_rank got = run_ranks(&alone, replicas[i].layout, replicas[i].ranks);
-    assert_true(fabs(got.norm - alone.norm) <= 1e-6 * alone.norm);
-    assert_true(fabs(got.nll - alone.nll) <= 1e-9 * alone.nll);
-    if (distance(file, wanted) > 1e-5)
-      fail_msg("%s: gradients off by %g", replicas[i].layout, distance(file, wanted));
-    assert_true(run_ranks(&alone, replicas[i].layout, replicas[i].ranks).digest == got.digest);
+  like.options =
+      (treadle_trainer_options){.struct_size = sizeof like.options, .threads = 1, .most_rows = 300};
+  check_near(&like, replicas, sizeof replicas / sizeof *replicas);
+}
+
+/* Data parallel ranks with different experts: each has rows of its own, the last of four has none, and those of all need several rounds. */
+static void test_groups(void **state) {
+  (void)state;
+  static const cut groups[] = {{"hf:dtype=fp32", 1, 1},
+                               {"megatron:ep=2,dtype=fp32", 2, 1},
+                               {"megatron:tp=2,ep=4,etp=1,dtype=fp32", 4, 2},
+                               {"megatron:pp=2,ep=2,dtype=fp32", 4, 1},
+                               {"megatron:ep=4,dtype=fp32", 4, 1},
+                               {"megatron:ep=2,dtype=fp32", 4, 1}, /* two replicas of two groups */
+                               {"megatron:tp=2,pp=2,ep=2,etp=2,dtype=fp32", 8, 2}};
+  /* Losses of routers are of the tokens of a micro batch that a data parallel rank has. */
+  static const cut losses[] = {{"megatron:tp=1,dtype=fp32", 2, 1},
+                               {"megatron:ep=2,dtype=fp32", 2, 1},
+                               {"megatron:tp=2,ep=4,etp=1,dtype=fp32", 4, 2}};
+  static const int of[] = {8, 9, 10};
+  char path[512];
+  for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
+    one_rank like = {.model = path, .vocabulary = 203};
+    snprintf(path, sizeof path, "%s/%s", TREADLE_SOURCE_DIR, subjects[of[i]].model);
+    like.options = (treadle_trainer_options){.struct_size = sizeof like.options,
+                                             .threads = 1,
+                                             .most_rows = 300,
+                                             .recompute = i % 2,
+                                             .sequence_parallel = i % 2};
+    check_near(&like, groups, sizeof groups / sizeof *groups);
+    like.options.aux_loss_coeff = 0.1;
+    like.options.z_loss_coeff = 0.01;
+    check_near(&like, losses, sizeof losses / sizeof *losses);
   }
-  test_remove(folder);
 }
 
 /* The test above can fail: one bit of one gradient is seen. */
@@ -316,10 +357,8 @@ static void test_flipped(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_same_bits),
-      cmocka_unit_test(test_experts),
-      cmocka_unit_test(test_replicas),
-      cmocka_unit_test(test_flipped),
+      cmocka_unit_test(test_same_bits), cmocka_unit_test(test_experts), cmocka_unit_test(test_replicas),
+      cmocka_unit_test(test_groups),    cmocka_unit_test(test_flipped),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -32,6 +32,7 @@ static const struct pair {
     {"megatron:pp=2,dtype=bf16", "vllm:dp=2,ep=on,dtype=bf16", 2, true, 0}, /* groups */
     {"megatron:tp=2,pp=2,ep=2,etp=1,dtype=fp32", "vllm:tp=2,dp=2,ep=on,dtype=fp32", 4, true, 0},
     {"megatron:tp=4,pp=2,ep=4,etp=1,dtype=bf16", "vllm:tp=2,dp=4,ep=on,dtype=bf16", 8, true, 0},
+    {"megatron:tp=2,ep=4,etp=1,dtype=bf16", "vllm:tp=4,dtype=bf16", 4, true, 0}, /* groups that train */
     {"megatron:tp=2,pp=2,dtype=bf16", "vllm:tp=1,dtype=bf16", 4, false, 4},
     {"megatron:tp=2,dtype=fp32", "sglang:tp=4,dtype=fp32", 4, false, 3},
     {"fsdp2:dtype=bf16", "vllm:tp=2,dtype=bf16", 2, false, 8},
