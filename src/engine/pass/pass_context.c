@@ -34,10 +34,13 @@ int64_t treadle_context_all_rows(const treadle_pass_step *step) {
 
 /* ---- Heads --------------------------------------------------------------------------------------------- */
 
+int64_t treadle_context_kv_heads(const treadle_pass *p) {
+  return treadle_larger(p->heads.kv_count / p->context.ranks, 1);
+}
+
 treadle_context_heads treadle_context_heads_of(const treadle_pass *p) {
   const treadle_transformer *d = p->transformer;
-  const int64_t keys = p->heads.count / p->context.ranks * d->head_dim,
-                kv = p->heads.kv_count / p->context.ranks;
+  const int64_t keys = p->heads.count / p->context.ranks * d->head_dim, kv = treadle_context_kv_heads(p);
   return (treadle_context_heads){
       .keys = keys, .values = keys + kv * d->head_dim, .columns = keys + kv * (d->head_dim + d->value_dim)};
 }
@@ -50,18 +53,21 @@ treadle_status treadle_context_check_heads(const treadle_pass *p) {
     return treadle_fail(TREADLE_REFUSED,
                         "%s: latent attention does not go with context parallel ranks (%d)", d->model->path,
                         ranks);
-  if (p->heads.kv_count % ranks == 0 && p->heads.count % ranks == 0) return TREADLE_OK;
+  const bool repeats = p->options.fast && ranks % p->heads.kv_count == 0;
+  if (p->heads.count % ranks == 0 && (p->heads.kv_count % ranks == 0 || repeats)) return TREADLE_OK;
   return treadle_fail(
       TREADLE_REFUSED,
       "%s: %d context parallel (Ulysses) ranks divide the heads among them, and a rank has %lld "
-      "query heads and %lld key and value heads, of %lld and %lld; take a number that divides both",
+      "query heads and %lld key and value heads, of %lld and %lld; take a number that divides both, or, with "
+      "exact: false, one that divides query heads and is a multiple of the others, which are repeated",
       d->model->path, ranks, (long long)p->heads.count, (long long)p->heads.kv_count, (long long)d->heads,
       (long long)d->kv_heads);
 }
 
-/* Columns that go together from one form of a row to the other; of member m they begin at `own` + m * count. */
+/* Columns that go together from one form of a row to the other. Of `shares` in a whole row, from `own` on, each rank has one; several
+ * have the same if there are fewer than ranks. */
 typedef struct column_run {
-  int64_t own, all, count;
+  int64_t own, all, count, shares;
 } column_run;
 
 enum { RUNS = 3 };
@@ -69,22 +75,33 @@ enum { RUNS = 3 };
 typedef struct column_runs {
   column_run runs[RUNS];
   int count;
-  int64_t all; /* columns of a row with this rank's heads */
+  int64_t own, all; /* columns of a whole row; of one with this rank's heads */
 } column_runs;
+
+/* Where a rank's share begins in a whole row; is it the first with this share? */
+static int64_t begin_of(const column_run *run, int32_t member, int32_t ranks) {
+  return run->own + member * run->shares / ranks * run->count;
+}
+
+static bool is_first(const column_run *run, int32_t member, int32_t ranks) {
+  return member == 0 || begin_of(run, member, ranks) != begin_of(run, member - 1, ranks);
+}
 
 static column_runs columns_of_heads(const treadle_pass *p) {
   const treadle_context_heads mine = treadle_context_heads_of(p);
-  const int64_t ranks = p->context.ranks;
-  return (column_runs){.runs = {{0, 0, mine.keys},
-                                {ranks * mine.keys, mine.keys, mine.values - mine.keys},
-                                {ranks * mine.values, mine.values, mine.columns - mine.values}},
+  const int64_t ranks = p->context.ranks, shares = p->heads.kv_count / treadle_context_kv_heads(p),
+                queries = mine.keys, keys = mine.values - mine.keys, values = mine.columns - mine.values;
+  return (column_runs){.runs = {{0, 0, queries, ranks},
+                                {ranks * queries, mine.keys, keys, shares},
+                                {ranks * queries + shares * keys, mine.values, values, shares}},
                        .count = 3,
+                       .own = ranks * queries + shares * (keys + values),
                        .all = mine.columns};
 }
 
 static column_runs columns_of_found(const treadle_pass *p) {
-  const int64_t all = p->attention.heads * p->transformer->value_dim;
-  return (column_runs){.runs = {{0, 0, all}}, .count = 1, .all = all};
+  const int64_t all = p->attention.heads * p->transformer->value_dim, ranks = p->context.ranks;
+  return (column_runs){.runs = {{0, 0, all, ranks}}, .count = 1, .own = ranks * all, .all = all};
 }
 
 int64_t treadle_context_room(const treadle_pass *p) {
@@ -123,7 +140,7 @@ static treadle_status meet(const exchanging *w, int64_t rows, int64_t row_column
 static void take_columns(void *context, int32_t index, int32_t count) {
   const exchanging *w = context;
   const treadle_pass_context *c = &w->pass->context;
-  const int64_t row_columns = w->columns.all * c->ranks;
+  const int64_t row_columns = w->columns.own;
   for (int32_t m = 0; m < c->ranks; m++) {
     const treadle_row_range span = rows_now(w, m);
     const int64_t rows = span.end - span.first;
@@ -133,7 +150,7 @@ static void take_columns(void *context, int32_t index, int32_t count) {
       for (int i = 0; i < w->columns.count; i++) {
         const column_run *run = &w->columns.runs[i];
         memcpy(w->all_to + (span.first + r) * w->columns.all + run->all,
-               from + r * row_columns + run->own + c->index * run->count,
+               from + r * row_columns + begin_of(run, c->index, c->ranks),
                (size_t)run->count * sizeof *from);
       }
   }
@@ -142,7 +159,7 @@ static void take_columns(void *context, int32_t index, int32_t count) {
 static treadle_status spread(exchanging *w) {
   const treadle_pass_context *c = &w->pass->context;
   const int64_t begin = treadle_context_span(w->rows, c->ranks, c->index).first,
-                row_columns = w->columns.all * c->ranks;
+                row_columns = w->columns.own;
   treadle_status status = TREADLE_OK;
   for (w->first = 0; w->first < treadle_context_most(w->rows, c->ranks); w->first += w->most) {
     const treadle_row_range span = rows_now(w, c->index);
@@ -155,6 +172,15 @@ static treadle_status spread(exchanging *w) {
   }
 out:
   return status;
+}
+
+/* What ranks with the same share have becomes its sum. */
+static void join_columns(const treadle_pass *p, const column_run *run, int32_t member, float *to,
+                         const float *from) {
+  if (is_first(run, member, p->context.ranks))
+    memcpy(to, from, (size_t)run->count * sizeof *to);
+  else
+    p->row_ops->add(to, from, TREADLE_FP32, run->count);
 }
 
 /* Rows that a member wants begin at `most` rows behind those of the member before. */
@@ -171,8 +197,9 @@ static void take_rows(void *context, int32_t index, int32_t count) {
     for (int64_t r = rows * index / count; r < rows * (index + 1) / count; r++)
       for (int i = 0; i < w->columns.count; i++) {
         const column_run *run = &w->columns.runs[i];
-        memcpy(w->own_to + (span.first - begin + r) * w->own_columns + run->own + m * run->count,
-               from + r * w->columns.all + run->all, (size_t)run->count * sizeof *from);
+        join_columns(w->pass, run, m,
+                     w->own_to + (span.first - begin + r) * w->own_columns + begin_of(run, m, c->ranks),
+                     from + r * w->columns.all + run->all);
       }
   }
 }

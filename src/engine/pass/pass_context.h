@@ -29,12 +29,15 @@ int64_t treadle_context_most(int64_t rows, int32_t ranks);
 /* Rows of a step on all ranks. */
 int64_t treadle_context_all_rows(const treadle_pass_step *step);
 
+/* Key and value heads that this rank compares with: its share, or one, which other ranks have, too. */
+int64_t treadle_context_kv_heads(const treadle_pass *pass);
 /* Columns of q, k and v of the heads that this rank attends with; without context parallel ranks, all of its heads. */
 typedef struct treadle_context_heads {
   int64_t keys, values, columns; /* where keys and values begin; all of them */
 } treadle_context_heads;
 treadle_context_heads treadle_context_heads_of(const treadle_pass *pass);
-/* Refuses heads that the ranks do not divide, and latent attention. */
+/* Refuses heads that the ranks do not divide, and latent attention. Key and value heads may be fewer than ranks if additions need not
+ * be in the order of one rank. */
 treadle_status treadle_context_check_heads(const treadle_pass *pass);
 
 /* Elements that a rank brings at once to what follows. */
@@ -44,7 +47,7 @@ int64_t treadle_context_room(const treadle_pass *pass);
  * of treadle_context_heads_of]. All ranks. */
 treadle_status treadle_context_spread_heads(const treadle_pass *pass, const treadle_pass_step *step,
                                             const float *own, int64_t own_columns, float *all);
-/* The way back: its adjoint. */
+/* The way back: its adjoint. What ranks with the same head have is added up. */
 treadle_status treadle_context_collect_heads(const treadle_pass *pass, const treadle_pass_step *step,
                                              const float *all, float *own, int64_t own_columns);
 /* The same of what heads have found. */

@@ -26,7 +26,7 @@ static treadle_status set_attention(treadle_pass *p) {
   const int64_t ranks = p->context.ranks;
   treadle_status status;
   TRY(treadle_context_check_heads(p));
-  p->kv = (treadle_kv_shape){.heads = latent ? 1 : p->heads.kv_count / ranks,
+  p->kv = (treadle_kv_shape){.heads = latent ? 1 : treadle_context_kv_heads(p),
                              .key_dim = latent ? d->latent_dim + d->rope_dim : d->head_dim,
                              .value_dim = latent ? d->latent_dim : d->value_dim,
                              .block_tokens = p->options.block_tokens,

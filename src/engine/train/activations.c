@@ -2,6 +2,8 @@
  * which is computed again. */
 #include "train/layer.h"
 
+#include "base/larger.h"
+
 enum { ALIGNMENT = 64 };
 
 bool treadle_train_norms_heads(const treadle_transformer *transformer) {
@@ -36,9 +38,11 @@ static int64_t place_layer(const treadle_back *back, float *at, bool stream, boo
   const int64_t unit = ALIGNMENT / (int64_t)sizeof(float), hidden = back->transformer->hidden;
   const int64_t own = back->own_rows;
   const int64_t qkv = parts ? back->width.qkv : 0;
+  /* of context parallel ranks, all rows of the heads that are compared here, which may be repeated ones */
+  const int64_t compared = parts ? back->context.rows * back->attended.qkv : 0;
   const int64_t sizes[] = {stream ? own * hidden : 0,
                            stream && parts ? own * hidden : 0,
-                           back->rows * qkv,
+                           treadle_larger(back->rows * qkv, back->context.ranks > 1 ? compared : 0),
                            treadle_train_norms_heads(back->transformer) ? back->rows * qkv : 0,
                            parts ? back->rows * back->width.found : 0,
                            parts ? back->rows * back->width.narrow : 0,

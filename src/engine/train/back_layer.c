@@ -31,10 +31,9 @@ static void back_attend(const attention *w) {
   const treadle_back *back = w->back;
   const treadle_transformer *d = back->transformer;
   const treadle_train_columns *at = &back->attended;
-  const treadle_head_span *heads = &back->pass->heads;
   const float *qkv = w->kept->qkv;
   float *dqkv = w->dqkv;
-  const int64_t group = heads->count / heads->kv_count;
+  const int64_t group = back->pass->attention.heads / back->pass->kv.heads;
   const treadle_back_attention all = {.first = {.queries_per_head = group,
                                                 .key_dim = d->head_dim,
                                                 .value_dim = d->value_dim,

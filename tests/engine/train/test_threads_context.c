@@ -4,6 +4,7 @@
  * what was predicted. Numbers that do not divide are refused. TREADLE_EXACT=1: every model with every cut. */
 /* ctest: stage=gcc label=threads timeout=600 */
 #include "test.h"
+#include "train/distance.h"
 #include "train/rows.h"
 
 #include "group/group.h"
@@ -59,6 +60,7 @@ typedef struct one_rank {
   double norm;
   treadle_loss loss;
   float logprobs[COUNTED_MOST];
+  const char *out;       /* a file for the gradients; NULL: none */
   size_t counted;        /* 0: another rank is given them */
   size_t bytes, planned; /* memory of this rank, and as it was predicted */
 } one_rank;
@@ -84,6 +86,7 @@ static treadle_status run(one_rank *r) {
   TRY(rows_logprobs(trainer, mine, &forward, NULL, r->logprobs, NULL, &r->counted));
   TRY(treadle_trainer_norm(trainer, &r->norm));
   TRY(treadle_trainer_digest(trainer, &r->digest));
+  if (r->out) TRY(treadle_trainer_save_gradients(trainer, r->out));
   r->bytes = treadle_trainer_bytes(trainer);
   TRY(treadle_trainer_foresee(layout, &r->options, memory));
   r->planned = memory[r->rank].peak;
@@ -267,6 +270,42 @@ static void test_same_bits(void **state) {
   }
 }
 
+/* More ranks than key and value heads: these are repeated. Log-probabilities have the bits of the same layout without these ranks; gradients
+ * are near. */
+static void test_repeated(void **state) {
+  static const struct {
+    const char *layout, *like;
+    int ranks, ulysses, like_ranks;
+  } many[] = {{"megatron:cp=4,dtype=fp32", "hf:dtype=fp32", 4, 0, 1},
+              {"megatron:tp=2,cp=4,dtype=fp32", "megatron:tp=2,dtype=fp32", 8, 0, 2},
+              {"megatron:tp=1,dtype=fp32", "hf:dtype=fp32", 8, 8, 1},
+              {"fsdp2:dtype=fp32", "fsdp2:dtype=fp32", 4, 4, 1}};
+  char path[512], folder[] = "/tmp/treadle-test-XXXXXX", wanted_file[64], file[64];
+  static one_rank like;
+  (void)state;
+  assert_non_null(mkdtemp(folder));
+  snprintf(wanted_file, sizeof wanted_file, "%s/wanted", folder);
+  snprintf(file, sizeof file, "%s/got", folder);
+  snprintf(path, sizeof path, "%s/%s", TREADLE_SOURCE_DIR, subjects[0].model);
+  like = (one_rank){.model = path, .vocabulary = subjects[0].vocabulary};
+  like.options = (treadle_trainer_options){
+      .struct_size = sizeof like.options, .threads = 1, .most_rows = 1300, .fast = true};
+  for (size_t i = 0; i < TEST_COUNT(many); i++) {
+    like.options.ulysses_ranks = 0;
+    like.out = wanted_file;
+    const one_rank wanted = run_well(&like, many[i].like, many[i].like_ranks);
+    like.options.ulysses_ranks = many[i].ulysses;
+    like.options.recompute = i % 2;
+    like.out = file;
+    const one_rank got = run_well(&like, many[i].layout, many[i].ranks);
+    if (distance_of_files(file, wanted_file) > 1e-5 || got.loss.nll != wanted.loss.nll)
+      fail_msg("%s: gradients off by %g", many[i].layout, distance_of_files(file, wanted_file));
+    assert_int_equal(got.counted, wanted.counted);
+    assert_memory_equal(got.logprobs, wanted.logprobs, got.counted * sizeof *got.logprobs);
+  }
+  test_remove(folder);
+}
+
 static void check_refused(const subject *s, const char *layout, int ranks, int ulysses, const char *why) {
   char path[512];
   static one_rank like;
@@ -286,6 +325,7 @@ static void test_refused(void **state) {
   check_refused(&subjects[0], "megatron:cp=4", 4, 0, "8 query heads and 2 key and value heads, of 8 and 2");
   check_refused(&subjects[0], "megatron:tp=2,cp=2", 4, 0,
                 "4 query heads and 1 key and value heads, of 8 and 2");
+  check_refused(&subjects[0], "fsdp2", 4, 4, "a multiple of the others, which are repeated");
   check_refused(&subjects[0], "megatron:cp=2", 4, 2, "say one of the two");
   check_refused(&subjects[0], "fsdp2", 3, 2,
                 "3 data parallel ranks, which Ulysses ranks, 2, do not divide");
@@ -299,6 +339,7 @@ static void test_refused(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_same_bits),
+      cmocka_unit_test(test_repeated),
       cmocka_unit_test(test_refused),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -3,14 +3,12 @@
  * lets them; their loss has its bits. Norm and loss are the same on all ranks. */
 /* ctest: stage=gcc label=threads timeout=300 */
 #include "test.h"
+#include "train/distance.h"
 #include "train/rows.h"
 
 #include "seeds.h"
 
-#include "base/alloc.h"
 #include "group/group.h"
-#include "io/file.h"
-#include "io/json.h"
 #include "treadle_builtin.h"
 
 #include <math.h>
@@ -230,39 +228,6 @@ static void test_same_bits(void **state) {
   }
 }
 
-/* The largest relative distance of a tensor: of gradients in a file from those of another one. Both have one header. */
-static double distance(const char *got_path, const char *wanted_path) {
-  char *got, *wanted;
-  size_t got_bytes, bytes;
-  uint64_t header;
-  double largest = 0;
-  const char *name;
-  json_t *root, *tensor;
-  assert_ok(treadle_file_read(got_path, 1 << 26, &got, &got_bytes));
-  assert_ok(treadle_file_read(wanted_path, 1 << 26, &wanted, &bytes));
-  memcpy(&header, wanted, sizeof header);
-  assert_int_equal(got_bytes, bytes);
-  assert_memory_equal(got, wanted, 8 + header);
-  assert_ok(treadle_json_parse("header", wanted + 8, header, &root));
-  json_object_foreach(root, name, tensor) {
-    json_t *offsets = json_object_get(tensor, "data_offsets");
-    double off = 0, sum = 0;
-    for (int64_t at = json_integer_value(json_array_get(offsets, 0));
-         at < json_integer_value(json_array_get(offsets, 1)); at += 4) {
-      float x, y;
-      memcpy(&x, got + 8 + header + at, sizeof x);
-      memcpy(&y, wanted + 8 + header + at, sizeof y);
-      off += ((double)x - y) * ((double)x - y);
-      sum += (double)y * y;
-    }
-    if (sum > 0 && sqrt(off / sum) > largest) largest = sqrt(off / sum);
-  }
-  json_decref(root);
-  treadle_free(got);
-  treadle_free(wanted);
-  return largest;
-}
-
 /* Of experts, however few subjects there is time for. */
 static void test_experts(void **state) {
   (void)state;
@@ -284,8 +249,9 @@ static void check_near(const one_rank *like, const cut *layouts, size_t count) {
     assert_true(fabs(got.norm - wanted.norm) <= 1e-6 * wanted.norm);
     assert_true(fabs(got.nll - wanted.nll) <= 1e-9 * wanted.nll);
     assert_true(fabs(got.aux - wanted.aux) <= 1e-6 * wanted.aux);
-    if (distance(file, wanted_file) > 1e-6)
-      fail_msg("%s, %s: gradients off by %g", one.model, layouts[i].layout, distance(file, wanted_file));
+    if (distance_of_files(file, wanted_file) > 1e-6)
+      fail_msg("%s, %s: gradients off by %g", one.model, layouts[i].layout,
+               distance_of_files(file, wanted_file));
     assert_true(run_ranks(&one, layouts[i].layout, layouts[i].ranks).digest == got.digest);
     assert_true(got.rows < ROWS || strncmp(layouts[i].layout, "megatron", 8) != 0);
   }
