@@ -29,14 +29,20 @@ static bool is_name(const char *name, size_t length, const char *other) {
   return strlen(other) == length && memcmp(name, other, length) == 0;
 }
 
-/* A matrix of a layer that is neither a router, nor the gate of a shared expert, nor of single experts, nor scales. */
+static const char head_name[] = "lm_head";
+
+static bool is_head(const treadle_tensor *t, const char *module, size_t length) {
+  return t->layer < 0 && is_name(module, length, head_name);
+}
+
+/* The head; or a matrix of a layer that is neither a router, nor the gate of a shared expert, nor of single experts, nor scales. */
 static bool can_have_one(const treadle_model *model, const treadle_tensor *t) {
   static const char *const routers[] = {"gate", "router", "shared_expert_gate"};
   size_t length;
   const char *module = module_of(t, &length);
-  if (!module || t->layer < 0 || t->layer >= model->layers || t->ndim != 2 || t->by_expert ||
-      t->scale_of >= 0)
+  if (!module || t->layer >= model->layers || t->ndim != 2 || t->by_expert || t->scale_of >= 0)
     return false;
+  if (t->layer < 0) return is_head(t, module, length);
   for (size_t i = 0; i < sizeof routers / sizeof *routers; i++)
     if (is_name(module, length, routers[i])) return false;
   return true;
@@ -65,13 +71,26 @@ static bool is_target(const treadle_adapter_spec *spec, const treadle_model *mod
                       const treadle_tensor *t) {
   size_t length;
   const char *module = can_have_one(model, t) ? module_of(t, &length) : NULL;
-  return module && (is_all(spec->modules) || is_listed(spec->modules, module, length));
+  if (!module) return false;
+  if (is_all(spec->modules)) return !is_head(t, module, length);
+  return is_listed(spec->modules, module, length);
+}
+
+/* A tied head is another matrix's other name. */
+static treadle_status check_tied(const treadle_model *model, const char *name, size_t length) {
+  if (!is_name(name, length, head_name)) return TREADLE_OK;
+  const int64_t entry = treadle_hash_map_get(&model->by_name, "lm_head.weight", -1);
+  if (entry < 0) return TREADLE_OK;
+  REFUSE("%s: %s is tied to %s (tie_word_embeddings), and an adapter of it would change both; leave it out "
+         "of target_modules",
+         model->path, head_name, model->tensors[model->entries[entry].tensor].name);
 }
 
 /* Every name of the list is one of the model. */
 static treadle_status check_names(const treadle_model *model, const char *modules) {
   const char *name;
   size_t length, module_length;
+  treadle_status status = TREADLE_OK;
   if (!is_all(modules) && !modules[strspn(modules, " ,")])
     REFUSE("%s: no matrix is named that is to have an adapter; all-linear stands for all of them",
            model->path);
@@ -82,13 +101,14 @@ static treadle_status check_names(const treadle_model *model, const char *module
       const char *module = can_have_one(model, tensor) ? module_of(tensor, &module_length) : NULL;
       found = module && module_length == length && memcmp(module, name, length) == 0;
     }
+    if (!found) TRY(check_tied(model, name, length));
     if (!found)
-      REFUSE(
-          "%s: no matrix that can have an adapter is named '%.*s'; q_proj, v_proj, .. are, as far as the "
-          "model has them, and not embeddings, heads, routers and single experts",
-          model->path, (int)(length < 100 ? length : 100), name);
+      REFUSE("%s: no matrix that can have an adapter is named '%.*s'; q_proj, v_proj, lm_head, .. are, as "
+             "far as the model has them, and not embeddings, routers and single experts",
+             model->path, (int)(length < 100 ? length : 100), name);
   }
-  return TREADLE_OK;
+out:
+  return status;
 }
 
 static treadle_status add_module(treadle_adapter *a, const treadle_tensor *t) {

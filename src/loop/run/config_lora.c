@@ -23,7 +23,8 @@ static const char *names_of(const char *name) {
   static const char *const names[][2] = {{"linear_qkv", "q_proj,k_proj,v_proj"},
                                          {"linear_proj", "o_proj"},
                                          {"linear_fc1", "gate_proj,up_proj"},
-                                         {"linear_fc2", "down_proj"}};
+                                         {"linear_fc2", "down_proj"},
+                                         {"output_layer", "lm_head"}};
   for (size_t i = 0; i < sizeof names / sizeof *names; i++)
     if (strcmp(name, names[i][0]) == 0) return names[i][1];
   return name;
