@@ -256,5 +256,5 @@ void treadle_train_leave_adapters(treadle_train_adapters *a, bool base_alone) {
       if (target->number < 0) continue;
       treadle_train_target_weight(a, u, role)->segments = base_alone ? target->base : target->merged;
     }
-  a->back->own_head.segments = a->back->pass->head.segments; /* no context parallel rank has adapters */
+  a->back->own_head = a->back->pass->head; /* no context parallel rank has adapters */
 }

@@ -71,6 +71,8 @@ void treadle_train_close_adapters(treadle_train_adapters *adapters);
 /* Memory of a pass forward, then that of backward, in elements of floats; and where it lies. */
 int64_t treadle_train_panel_values(const treadle_train_adapters *adapters);
 int64_t treadle_train_block_values(const treadle_train_adapters *adapters);
+/* Elements that this rank brings at most when ranks of a stage add up what adapters give. */
+int64_t treadle_train_adapter_room(const treadle_train_adapters *adapters);
 /* Of what this rank answers for of all gradients: each part. */
 treadle_status treadle_train_each_adapter(const treadle_train_adapters *adapters,
                                           void (*look)(void *context, const float *values, int64_t count),

@@ -217,16 +217,16 @@ typedef struct matrix_cut {
   bool speaks; /* no other rank brings the same leaves */
 } matrix_cut;
 
-static matrix_cut cut_of(const treadle_train_adapters *a, treadle_role role) {
+static matrix_cut cut_of(const treadle_train_adapters *a, int32_t unit, treadle_role role) {
   if (role == TREADLE_ROLE_HEAD)
     return (matrix_cut){
         treadle_back_head_leaves(a->back), {0, 1, 1}, !treadle_back_head_is_silent(a->back)};
   static const treadle_pass_speaks alone = {true, true, true};
   const treadle_pass *p = a->back->pass;
   const treadle_transformer *d = a->back->transformer;
-  const treadle_weight *w = p->layers[a->present].weight, *down = &w[TREADLE_ROLE_DOWN],
+  const treadle_weight *w = p->layers[unit].weight, *down = &w[TREADLE_ROLE_DOWN],
                        *shared = &w[TREADLE_ROLE_SHARED_DOWN];
-  const treadle_pass_speaks *speaks = p->ranks.speaks ? &p->ranks.speaks[a->present] : &alone;
+  const treadle_pass_speaks *speaks = p->ranks.speaks ? &p->ranks.speaks[unit] : &alone;
   const int64_t keys = a->back->key_leaves;
   const treadle_leaf_range one = {0, 1, 1},
                            heads = {(int32_t)(p->heads.kv_first * keys / d->kv_heads),
@@ -244,6 +244,20 @@ static matrix_cut cut_of(const treadle_train_adapters *a, treadle_role role) {
     return (matrix_cut){treadle_pass_leaves(shared, p->shared_leaves), one, speaks->shared};
   default: return (matrix_cut){heads, one, speaks->attention};
   }
+}
+
+int64_t treadle_train_adapter_room(const treadle_train_adapters *a) {
+  int64_t most = 0;
+  for (int32_t u = 0; u < treadle_train_adapter_units(a); u++)
+    for (int role = 0; role < TREADLE_ROLES; role++) {
+      if (a->targets[u][role].number < 0) continue;
+      const matrix_cut cut = cut_of(a, u, (treadle_role)role);
+      const int64_t nodes =
+          treadle_larger(treadle_leaf_nodes(cut.rows, NULL), treadle_leaf_nodes(cut.columns, NULL));
+      const bool few = role == TREADLE_ROLE_HEAD && a->rows > TREADLE_HEAD_ROWS;
+      most = treadle_larger(most, nodes * (few ? TREADLE_HEAD_ROWS : a->rows));
+    }
+  return most * a->adapter->rank;
 }
 
 /* A rank whose rows of the head are all padding has nothing of its adapter, and hears what the others add up. */
@@ -266,7 +280,7 @@ treadle_status treadle_train_adapter_back(treadle_train_adapters *a, const tread
   treadle_status status;
   if (!rows) return TREADLE_OK;
   if (!target) return hear_head(a, w, rows);
-  const matrix_cut cut = cut_of(a, role);
+  const matrix_cut cut = cut_of(a, a->present, role);
   const treadle_outer_ops *ops = ops_of(a);
   projection of_x = {.a = a,
                      .ops = ops,
