@@ -29,7 +29,7 @@ static bool is_name(const char *name, size_t length, const char *other) {
   return strlen(other) == length && memcmp(name, other, length) == 0;
 }
 
-static const char head_name[] = "lm_head";
+static const char head_name[] = "lm_head", all_name[] = "all-linear";
 
 static bool is_head(const treadle_tensor *t, const char *module, size_t length) {
   return t->layer < 0 && is_name(module, length, head_name);
@@ -48,8 +48,6 @@ static bool can_have_one(const treadle_model *model, const treadle_tensor *t) {
   return true;
 }
 
-static bool is_all(const char *modules) { return !modules || strcmp(modules, "all-linear") == 0; }
-
 /* The name at *at of a list with commas, without spaces around; *at moves behind it. */
 static const char *next_name(const char **at, size_t *length_p) {
   const char *first = *at + strspn(*at, " ,"), *end = first + strcspn(first, ",");
@@ -67,13 +65,17 @@ static bool is_listed(const char *modules, const char *name, size_t length) {
   return false;
 }
 
+static bool is_all(const char *modules) {
+  return !modules || is_listed(modules, all_name, sizeof all_name - 1);
+}
+
 static bool is_target(const treadle_adapter_spec *spec, const treadle_model *model,
                       const treadle_tensor *t) {
   size_t length;
   const char *module = can_have_one(model, t) ? module_of(t, &length) : NULL;
   if (!module) return false;
-  if (is_all(spec->modules)) return !is_head(t, module, length);
-  return is_listed(spec->modules, module, length);
+  if (is_all(spec->modules) && !is_head(t, module, length)) return true;
+  return spec->modules && is_listed(spec->modules, module, length);
 }
 
 /* A tied head is another matrix's other name. */
@@ -91,11 +93,11 @@ static treadle_status check_names(const treadle_model *model, const char *module
   const char *name;
   size_t length, module_length;
   treadle_status status = TREADLE_OK;
-  if (!is_all(modules) && !modules[strspn(modules, " ,")])
+  if (modules && !modules[strspn(modules, " ,")])
     REFUSE("%s: no matrix is named that is to have an adapter; all-linear stands for all of them",
            model->path);
-  while (!is_all(modules) && (name = next_name(&modules, &length))) {
-    bool found = false;
+  while (modules && (name = next_name(&modules, &length))) {
+    bool found = is_name(name, length, all_name);
     for (int32_t t = 0; t < model->tensor_count && !found; t++) {
       const treadle_tensor *tensor = &model->tensors[t];
       const char *module = can_have_one(model, tensor) ? module_of(tensor, &module_length) : NULL;

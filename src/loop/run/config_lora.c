@@ -43,9 +43,9 @@ static treadle_status take_modules(treadle_train_config *config) {
       TRY(treadle_fail(TREADLE_REFUSED, "%s: %s has '%s', which is not a name of a matrix", config->file,
                        treadle_train_config_place(config, KEY(actor.target_modules)),
                        treadle_text_shown(name)));
-    if (strcmp(name, "all-linear") == 0) goto out;
     treadle_builder_add(&text, "%s%s", i ? "," : "", names_of(name));
   }
+  if (text.length && strcmp(text.text, "all-linear") == 0) goto out; /* as without a list */
   if (text.length) actor->lora_modules = treadle_arena_copy_text(&config->arena, text.text);
   if (text.failed || (text.length && !actor->lora_modules))
     status = treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for the names of matrices", config->file);
