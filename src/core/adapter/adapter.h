@@ -70,7 +70,7 @@ int64_t treadle_adapter_merge_row(const treadle_adapter *adapter, const treadle_
 /* ---- peft's folder (folder.c) ----
  *
  *   adapter_config.json          rank, alpha, modules; what else peft knows is refused where it would change a value
- *   adapter_model.safetensors    "base_model.model." NAME ".lora_A.weight", and B */
+ *   adapter_model.safetensors    "base_model.model." NAME ".lora_A.weight", and B; peft adds a copy of a head that has an adapter */
 
 /* Refused: a path that is empty or that of no folder; a folder without one of the two files. */
 treadle_status treadle_adapter_need_folder(const char *folder);
@@ -82,6 +82,9 @@ treadle_status treadle_adapter_open(const treadle_model *base, const char *folde
 /* values [elems] of a safetensors file, in fp32. Refused: tensors that are missing, of another shape, or of no
  * target; elements that are infinite or not a number. */
 treadle_status treadle_adapter_read(const treadle_adapter *adapter, const char *path, float *values);
+/* Is a tensor of that file a copy of the base's head (base_layer.c)? Refused: one with other values, or with nothing at hand to compare it with. */
+treadle_status treadle_adapter_check_copy(const treadle_adapter *adapter, const char *path,
+                                          const treadle_stored *stored, bool *is_copy_p);
 /* Writes adapter_config.json. */
 treadle_status treadle_adapter_write_config(const treadle_adapter *adapter, const char *folder);
 
