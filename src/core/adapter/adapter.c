@@ -78,10 +78,13 @@ static bool is_target(const treadle_adapter_spec *spec, const treadle_model *mod
   return spec->modules && is_listed(spec->modules, module, length);
 }
 
-/* A tied head is another matrix's other name. */
-static treadle_status check_tied(const treadle_model *model, const char *name, size_t length) {
+/* Why a model has no head of its own: it is another matrix's other name, or it gives scores. */
+static treadle_status check_head(const treadle_model *model, const char *name, size_t length) {
   if (!is_name(name, length, head_name)) return TREADLE_OK;
   const int64_t entry = treadle_hash_map_get(&model->by_name, "lm_head.weight", -1);
+  if (model->head.kind == TREADLE_HEAD_SCORE)
+    REFUSE("%s: the model has a score head in place of %s, and adapters are of language models",
+           model->path, head_name);
   if (entry < 0) return TREADLE_OK;
   REFUSE("%s: %s is tied to %s (tie_word_embeddings), and an adapter of it would change both; leave it out "
          "of target_modules",
@@ -103,7 +106,7 @@ static treadle_status check_names(const treadle_model *model, const char *module
       const char *module = can_have_one(model, tensor) ? module_of(tensor, &module_length) : NULL;
       found = module && module_length == length && memcmp(module, name, length) == 0;
     }
-    if (!found) TRY(check_tied(model, name, length));
+    if (!found) TRY(check_head(model, name, length));
     if (!found)
       REFUSE("%s: no matrix that can have an adapter is named '%.*s'; q_proj, v_proj, lm_head, .. are, as "
              "far as the model has them, and not embeddings, routers and single experts",

@@ -2,8 +2,9 @@
  * [rank, columns], B [rows, rank] and scale = alpha / rank.
  *
  * Targets are the matrices of layers that multiply rows and are neither routers nor single experts: chosen by the module names of
- * Hugging Face (q_proj, down_proj, ..), or all of them. The head, lm_head, is one where it is named and has a matrix of its own. The tensors of all adapters are a model of their own, with peft's names and
- * fp32 values, so that layouts, files and digests work on it as on any other.
+ * Hugging Face (q_proj, down_proj, ..), or all of them. The head is one where it is named, lm_head, and has a matrix of its own.
+ * The tensors of all adapters are a model of their own, with peft's names and fp32 values, so that layouts, files and digests work on
+ * it as on any other.
  *
  * Merged values: each element of B A is a chain of fused multiply-adds over rank, ascending, from 0 in fp32; it is multiplied by scale, W is
  * added, and the sum is rounded to W's type. So a merged element depends on its row of B, its column of A and W alone, whoever makes it. */

@@ -52,10 +52,10 @@ treadle_status treadle_adapter_check_copy(const treadle_adapter *a, const char *
   if (!t) return TREADLE_OK;
   if (stored->ndim != 2 || stored->shape[0] != t->shape[0] || stored->shape[1] != t->shape[1] ||
       !is_read(stored->dtype))
-    REFUSE("%s: tensor '%s' is no copy of %s [%lld, %lld] in fp32, bf16 or fp16", path, stored->name,
+    REFUSE("%s: tensor '%s' is not a copy of %s: [%lld, %lld] in fp32, bf16 or fp16", path, stored->name,
            t->name, (long long)t->shape[0], (long long)t->shape[1]);
   if (!base || !base->data || !is_read(base->dtype))
-    REFUSE("%s: has a copy of %s, '%s', and no safetensors of %s are at hand to compare it with; save the "
+    REFUSE("%s: has a copy of %s, '%s', and there are no safetensors of %s to compare it with; save the "
            "adapters without it (peft: save_embedding_layers=False)",
            path, t->name, stored->name, model->path);
   other = first_other(stored, base);

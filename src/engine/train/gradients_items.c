@@ -30,16 +30,17 @@ out:
 }
 
 /* The matrices of a unit are there: gathered, and merged with their adapters. */
-static void need(treadle_trainer *t, int32_t unit) {
-  treadle_train_need(t->shards, unit);
-  treadle_train_merge(t->adapters, unit);
+static void need(treadle_train_shards *shards, treadle_train_adapters *adapters, int32_t unit) {
+  treadle_train_need(shards, unit);
+  treadle_train_merge(adapters, unit);
 }
 
 /* ---- The ends of the model, which are units of shards ---- */
 
-static treadle_status embed(treadle_trainer *t, const treadle_pass_step *step) {
-  need(t, treadle_train_unit_embed(t->transformer));
-  return treadle_pass_embed(t->pass, step);
+static treadle_status embed(treadle_train_shards *shards, treadle_pass *pass,
+                            const treadle_pass_step *step) {
+  treadle_train_need(shards, treadle_train_unit_embed(pass->transformer));
+  return treadle_pass_embed(pass, step);
 }
 
 static treadle_status back_embed(treadle_train_shards *shards, treadle_back *back,
@@ -53,18 +54,20 @@ out:
   return status;
 }
 
-static treadle_status find_loss(treadle_trainer *t, const treadle_train_step *batch, float *x) {
-  need(t, treadle_train_unit_head(t->transformer));
-  return treadle_back_loss(&t->back, batch, x);
+static treadle_status find_loss(treadle_train_shards *shards, treadle_back *back,
+                                const treadle_train_step *batch, float *x) {
+  need(shards, back->adapters, treadle_train_unit_head(back->transformer));
+  return treadle_back_loss(back, batch, x);
 }
 
-static treadle_status back_head(treadle_trainer *t, const treadle_train_step *batch, float *x) {
-  const int32_t unit = treadle_train_unit_head(t->transformer);
+static treadle_status back_head(treadle_train_shards *shards, treadle_back *back,
+                                const treadle_train_step *batch, float *x) {
+  const int32_t unit = treadle_train_unit_head(back->transformer);
   treadle_status status;
-  need(t, unit);
-  treadle_train_begin_unit(t->shards, unit);
-  TRY(treadle_back_head(&t->back, batch, x));
-  TRY(treadle_train_end_unit(t->shards, unit));
+  need(shards, back->adapters, unit);
+  treadle_train_begin_unit(shards, unit);
+  TRY(treadle_back_head(back, batch, x));
+  TRY(treadle_train_end_unit(shards, unit));
 out:
   return status;
 }
@@ -100,9 +103,9 @@ static treadle_status run_forward(treadle_train_work *w, const treadle_train_chu
   if (chunk->from_before)
     TRY(take_rows(chunk->from_before, rows, hidden, x, "rows of the stage before"));
   else
-    TRY(embed(t, &batch.step));
+    TRY(embed(t->shards, t->pass, &batch.step));
   for (int32_t l = chunk->first_layer; l < chunk->end_layer; l++) {
-    need(t, l);
+    need(t->shards, t->adapters, l);
     if (!w->backward) {
       TRY(treadle_pass_layer(t->pass, l, &batch.step));
       continue;
@@ -113,7 +116,7 @@ static treadle_status run_forward(treadle_train_work *w, const treadle_train_chu
   if (chunk->to_next)
     TRY(send_rows(chunk->to_next, rows, hidden, x, "rows for the next stage"));
   else if (!w->backward)
-    TRY(find_loss(t, &batch, x));
+    TRY(find_loss(t->shards, &t->back, &batch, x));
   else
     memcpy(treadle_train_out(&t->back, micro_batch), x, (size_t)(rows * hidden) * sizeof *x);
 out:
@@ -131,9 +134,9 @@ static treadle_status run_backward(treadle_train_work *w, const treadle_train_ch
   if (chunk->from_next)
     TRY(take_rows(chunk->from_next, rows, hidden, t->back.buffers.dx, "gradients of the next stage"));
   else
-    TRY(back_head(t, &batch, treadle_train_out(&t->back, micro_batch)));
+    TRY(back_head(t->shards, &t->back, &batch, treadle_train_out(&t->back, micro_batch)));
   for (int32_t l = chunk->end_layer; l-- > chunk->first_layer;) {
-    need(t, l);
+    need(t->shards, t->adapters, l);
     treadle_train_begin_unit(t->shards, l);
     TRY(treadle_back_layer(&t->back, l, &batch.step,
                            treadle_train_activations_of(&t->back, chunk, l, micro_batch)));
