@@ -199,35 +199,36 @@ static void test_same_bits(void **state) {
     }
 }
 
-/* The head: on ranks that have some of its rows, all or nothing but padding, where experts differ and where they do not; also of a rank above the
- * hidden size. */
+/* The head: on ranks that have some of its rows, all or nothing but padding, in groups that divide experts and in others; also of a rank above
+ * the hidden size. like: what has these bits. */
 static void test_head(void **state) {
   (void)state;
-  static const char dense[] = "llama-gqa-llama3rope", sparse[] = "dsv3-yarn";
+  static const char dense[] = "llama-gqa-llama3rope", sparse[] = "dsv3-yarn", *const two = "megatron:tp=1";
   static const struct {
-    const char *model, *dtype, *modules, *layout;
-    int ranks, rank;
-  } cases[] = {{dense, "fp32", "lm_head", "megatron:tp=2", 2, 5},
-               {dense, "bf16", "all-linear,lm_head", "megatron:tp=2,pp=2", 4, 5},
-               {dense, "bf16", "lm_head,o_proj", "megatron:pp=2,vpp=2", 2, 70},
-               {dense, "bf16", "lm_head,o_proj", "megatron:tp=2", 2, 70},
-               {dense, "fp32", "lm_head,v_proj", "fsdp2:dp=1", 1, 5},
-               {sparse, "fp32", "lm_head,down_proj", "megatron:tp=4", 4, 5},
-               {sparse, "bf16", "lm_head,down_proj", "megatron:tp=4,pp=2", 8, 5},
-               {sparse, "bf16", "down_proj,lm_head", "megatron:tp=2,ep=2,etp=1", 2, 3},
-               {sparse, "bf16", "down_proj,lm_head", "megatron:ep=2", 2, 3}};
+    const char *model, *dtype, *modules, *like, *layout;
+    int ranks_like, ranks, rank;
+  } cases[] = {{dense, "fp32", "lm_head", "hf", "megatron:tp=2", 1, 2, 5},
+               {dense, "bf16", "all-linear,lm_head", "hf", "megatron:tp=2,pp=2", 1, 4, 5},
+               {dense, "bf16", "lm_head,o_proj", "hf", "megatron:pp=2,vpp=2", 1, 2, 70},
+               {dense, "bf16", "lm_head,o_proj", "hf", "megatron:tp=2", 1, 2, 70},
+               {dense, "fp32", "lm_head,v_proj", "hf", "fsdp2:dp=1", 1, 1, 5},
+               {sparse, "fp32", "lm_head,down_proj", "hf", "megatron:tp=4", 1, 4, 5},
+               {sparse, "bf16", "lm_head,down_proj", "hf", "megatron:tp=4,pp=2", 1, 8, 5},
+               {sparse, "bf16", "down_proj,lm_head", "hf", "megatron:tp=2,ep=2,etp=1", 1, 2, 3},
+               {sparse, "bf16", "down_proj,lm_head", two, "megatron:ep=2", 2, 2, 3},
+               {sparse, "fp32", "down_proj,lm_head", two, "megatron:tp=4,ep=4,etp=1", 2, 8, 3}};
   for (size_t i = 0; i < TEST_COUNT(cases); i++) {
-    char path[512], alone[64], layout[96];
+    char path[512], text[2][96];
     one_rank like = like_of(path, cases[i].model, cases[i].modules);
     like.options.lora_rank = cases[i].rank;
     like.options.recompute = i % 2;
-    like.layout = alone;
-    snprintf(alone, sizeof alone, "hf:dtype=%s", cases[i].dtype);
-    snprintf(layout, sizeof layout, "%s,dtype=%s", cases[i].layout, cases[i].dtype);
-    if (run(&like)) fail_msg("%s: %s", cases[i].model, like.message);
-    const one_rank got = run_ranks(&like, layout, cases[i].ranks);
-    if (got.digest != like.digest || got.weights != like.weights || got.norm != like.norm)
-      fail_msg("%s, %s: other bits", cases[i].model, layout);
+    snprintf(text[0], sizeof text[0], "%s%cdtype=%s", cases[i].like, strchr(cases[i].like, ':') ? ',' : ':',
+             cases[i].dtype);
+    snprintf(text[1], sizeof text[1], "%s,dtype=%s", cases[i].layout, cases[i].dtype);
+    const one_rank wanted = run_ranks(&like, text[0], cases[i].ranks_like),
+                   got = run_ranks(&like, text[1], cases[i].ranks);
+    if (got.digest != wanted.digest || got.weights != wanted.weights || got.norm != wanted.norm)
+      fail_msg("%s, %s: other bits", cases[i].model, text[1]);
   }
 }
 
