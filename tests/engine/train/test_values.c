@@ -361,8 +361,7 @@ static void no_adapters(void **state) {
   (void)state;
   static const char *const modules[][2] = {
       {"all-linear", "adapters are of language models, and this one has a score head"},
-      {"q_proj,lm_head",
-       "has a score head in place of lm_head, and adapters are of language models"}};
+      {"q_proj,lm_head", "has a score head in place of lm_head, and adapters are of language models"}};
   scene s;
   open_scene(&s, CRITIC_BOTH, "hf:dtype=fp32");
   for (size_t i = 0; i < TEST_COUNT(modules); i++) {
@@ -505,10 +504,10 @@ static void draws_are_ignored(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(values_of_twin),   cmocka_unit_test(loss_of_twin),
-                                     cmocka_unit_test(of_token),         cmocka_unit_test(same_bits),
-                                     cmocka_unit_test(short_rows),       cmocka_unit_test(steps),
-                                     cmocka_unit_test(other_head), cmocka_unit_test(no_adapters),       cmocka_unit_test(wrong_batches),
-                                     cmocka_unit_test(draws_are_ignored)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(values_of_twin), cmocka_unit_test(loss_of_twin),
+                                     cmocka_unit_test(of_token),       cmocka_unit_test(same_bits),
+                                     cmocka_unit_test(short_rows),     cmocka_unit_test(steps),
+                                     cmocka_unit_test(other_head),     cmocka_unit_test(no_adapters),
+                                     cmocka_unit_test(wrong_batches),  cmocka_unit_test(draws_are_ignored)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
