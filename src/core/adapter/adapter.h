@@ -42,8 +42,7 @@ typedef struct treadle_adapter {
 typedef struct treadle_adapter_spec {
   int64_t rank;
   double alpha;
-  const char
-      *modules; /* names, divided by commas; NULL or "all-linear": all of layers that can have an adapter */
+  const char *modules; /* names, divided by commas; NULL or "all-linear": all of layers that can have one */
 } treadle_adapter_spec;
 
 /* Refused: a rank or alpha out of range, also of their quotient; a list without names; a name that no target of the
