@@ -159,7 +159,7 @@ typedef struct treadle_trainer_options {
    * weights train. A matrix W counts as W + lora_alpha / lora_rank * B A, rounded to the type of W. */
   int64_t lora_rank;
   double lora_alpha;         /* 0: 16 */
-  /* Names of matrices, with commas: "q_proj,v_proj"; NULL: all of layers, but routers and single experts. */
+  /* Names of matrices, with commas: "q_proj,lm_head"; NULL or "all-linear": all of layers, but routers and experts. */
   const char *lora_modules;
   const char *lora_adapter;  /* a folder of peft's with the adapters to begin with; NULL: A random, B zero */
   uint64_t lora_seed;        /* of random A */

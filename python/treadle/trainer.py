@@ -248,7 +248,7 @@ class TrainerOptions:
     ulysses_ranks: int = 0  #: this many data parallel ranks take the same rows and divide their tokens
     lora_rank: int = 0  #: adapters of this rank train in place of the weights; 0: the weights train
     lora_alpha: float = 0.0  #: 0: 16
-    lora_modules: str | None = None  #: "q_proj,v_proj"; None: all matrices of layers that can have adapters
+    lora_modules: str | None = None  #: "q_proj,lm_head"; None: all matrices of layers that can have adapters
     lora_adapter: str | os.PathLike[str] | None = None  #: a folder of peft's to begin with; None: random ones
     lora_seed: int = 0  #: of random ones
     lora_save_merged: bool = False  #: save() writes the weights with the adapters in them, too

@@ -144,7 +144,7 @@ static const option_row rows[] = {
   {"write-experts", "F.jsonl", "of models with experts: write those that each token chose by itself to this file, a line for each row", TEXT, AT(grad.write_experts), TREADLE_IN_GRAD, 0, 0, {0}, NULL, 0},
   {"lora-rank", "R", "train adapters of this rank in place of the weights, and print and write their gradients (default: 0, the weights train)", COUNT, AT(grad.lora_rank), TREADLE_IN_GRAD, 0, 0, {0}, NULL, 1024},
   {"lora-alpha", "A", "with --lora-rank: the product of the adapters is multiplied by A / R (default: 16)", TEXT, AT(grad.lora_alpha), TREADLE_IN_GRAD, 0, 0, {0}, NULL, 0},
-  {"target-modules", "LIST", "with --lora-rank: the names of the matrices that have adapters, separated by commas (default: all of layers, but routers and single experts)", TEXT, AT(grad.lora_modules), TREADLE_IN_GRAD, 0, 0, {0}, NULL, 0},
+  {"target-modules", "LIST", "with --lora-rank: the names of the matrices that have adapters, separated by commas (default: all of layers, but routers and single experts; lm_head is the head)", TEXT, AT(grad.lora_modules), TREADLE_IN_GRAD, 0, 0, {0}, NULL, 0},
   {"lora", "DIR", "with --lora-rank: begin with the adapters of this folder, as peft writes it", TEXT, AT(grad.lora_adapter), TREADLE_IN_GRAD, 0, 0, {0}, NULL, 0},
   {"sequence-parallel", "", "split the activations kept for backward among the tensor parallel ranks (Megatron's sequence parallelism)", FLAG, AT(grad.sequence_parallel), TREADLE_IN_GRAD, 0, 0, {0}, NULL, 0},
   {"recompute", "none|full", "full: save memory by computing each layer again in backward; none: keep its activations (default: none)",

@@ -1129,7 +1129,7 @@ static void training(objects *o) {
   options.lora_alpha = -1;
   REFUSED(treadle_trainer_create(NULL, o->infer, &options, &trainer));
   options.lora_alpha = 0;
-  options.lora_modules = "q_proj,lm_head";
+  options.lora_modules = "q_proj,embed_tokens";
   REFUSED(treadle_trainer_create(NULL, o->infer, &options, &trainer));
   options.lora_rank = 0;
   assert_ok(treadle_trainer_create(NULL, o->infer, &options, &trainer));

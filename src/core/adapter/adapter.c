@@ -29,20 +29,24 @@ static bool is_name(const char *name, size_t length, const char *other) {
   return strlen(other) == length && memcmp(name, other, length) == 0;
 }
 
-/* A matrix of a layer that is neither a router, nor the gate of a shared expert, nor of single experts, nor scales. */
+static const char head_name[] = "lm_head", all_name[] = "all-linear";
+
+static bool is_head(const treadle_tensor *t, const char *module, size_t length) {
+  return t->layer < 0 && is_name(module, length, head_name);
+}
+
+/* The head; or a matrix of a layer that is neither a router, nor the gate of a shared expert, nor of single experts, nor scales. */
 static bool can_have_one(const treadle_model *model, const treadle_tensor *t) {
   static const char *const routers[] = {"gate", "router", "shared_expert_gate"};
   size_t length;
   const char *module = module_of(t, &length);
-  if (!module || t->layer < 0 || t->layer >= model->layers || t->ndim != 2 || t->by_expert ||
-      t->scale_of >= 0)
+  if (!module || t->layer >= model->layers || t->ndim != 2 || t->by_expert || t->scale_of >= 0)
     return false;
+  if (t->layer < 0) return is_head(t, module, length);
   for (size_t i = 0; i < sizeof routers / sizeof *routers; i++)
     if (is_name(module, length, routers[i])) return false;
   return true;
 }
-
-static bool is_all(const char *modules) { return !modules || strcmp(modules, "all-linear") == 0; }
 
 /* The name at *at of a list with commas, without spaces around; *at moves behind it. */
 static const char *next_name(const char **at, size_t *length_p) {
@@ -61,34 +65,55 @@ static bool is_listed(const char *modules, const char *name, size_t length) {
   return false;
 }
 
+static bool is_all(const char *modules) {
+  return !modules || is_listed(modules, all_name, sizeof all_name - 1);
+}
+
 static bool is_target(const treadle_adapter_spec *spec, const treadle_model *model,
                       const treadle_tensor *t) {
   size_t length;
   const char *module = can_have_one(model, t) ? module_of(t, &length) : NULL;
-  return module && (is_all(spec->modules) || is_listed(spec->modules, module, length));
+  if (!module) return false;
+  if (is_all(spec->modules) && !is_head(t, module, length)) return true;
+  return spec->modules && is_listed(spec->modules, module, length);
+}
+
+/* Why a model has no head of its own: it is another matrix's other name, or it gives scores. */
+static treadle_status check_head(const treadle_model *model, const char *name, size_t length) {
+  if (!is_name(name, length, head_name)) return TREADLE_OK;
+  const int64_t entry = treadle_hash_map_get(&model->by_name, "lm_head.weight", -1);
+  if (model->head.kind == TREADLE_HEAD_SCORE)
+    REFUSE("%s: the model has a score head in place of %s, and adapters are of language models",
+           model->path, head_name);
+  if (entry < 0) return TREADLE_OK;
+  REFUSE("%s: %s is tied to %s (tie_word_embeddings), and an adapter of it would change both; leave it out "
+         "of target_modules",
+         model->path, head_name, model->tensors[model->entries[entry].tensor].name);
 }
 
 /* Every name of the list is one of the model. */
 static treadle_status check_names(const treadle_model *model, const char *modules) {
   const char *name;
   size_t length, module_length;
-  if (!is_all(modules) && !modules[strspn(modules, " ,")])
+  treadle_status status = TREADLE_OK;
+  if (modules && !modules[strspn(modules, " ,")])
     REFUSE("%s: no matrix is named that is to have an adapter; all-linear stands for all of them",
            model->path);
-  while (!is_all(modules) && (name = next_name(&modules, &length))) {
-    bool found = false;
+  while (modules && (name = next_name(&modules, &length))) {
+    bool found = is_name(name, length, all_name);
     for (int32_t t = 0; t < model->tensor_count && !found; t++) {
       const treadle_tensor *tensor = &model->tensors[t];
       const char *module = can_have_one(model, tensor) ? module_of(tensor, &module_length) : NULL;
       found = module && module_length == length && memcmp(module, name, length) == 0;
     }
+    if (!found) TRY(check_head(model, name, length));
     if (!found)
-      REFUSE(
-          "%s: no matrix that can have an adapter is named '%.*s'; q_proj, v_proj, .. are, as far as the "
-          "model has them, and not embeddings, heads, routers and single experts",
-          model->path, (int)(length < 100 ? length : 100), name);
+      REFUSE("%s: no matrix that can have an adapter is named '%.*s'; q_proj, v_proj, lm_head, .. are, as "
+             "far as the model has them, and not embeddings, routers and single experts",
+             model->path, (int)(length < 100 ? length : 100), name);
   }
-  return TREADLE_OK;
+out:
+  return status;
 }
 
 static treadle_status add_module(treadle_adapter *a, const treadle_tensor *t) {

@@ -2,8 +2,9 @@
  * [rank, columns], B [rows, rank] and scale = alpha / rank.
  *
  * Targets are the matrices of layers that multiply rows and are neither routers nor single experts: chosen by the module names of
- * Hugging Face (q_proj, down_proj, ..), or all of them. The tensors of all adapters are a model of their own, with peft's names and
- * fp32 values, so that layouts, files and digests work on it as on any other.
+ * Hugging Face (q_proj, down_proj, ..), or all of them. The head is one where it is named, lm_head, and has a matrix of its own.
+ * The tensors of all adapters are a model of their own, with peft's names and fp32 values, so that layouts, files and digests work on
+ * it as on any other.
  *
  * Merged values: each element of B A is a chain of fused multiply-adds over rank, ascending, from 0 in fp32; it is multiplied by scale, W is
  * added, and the sum is rounded to W's type. So a merged element depends on its row of B, its column of A and W alone, whoever makes it. */
@@ -41,7 +42,7 @@ typedef struct treadle_adapter {
 typedef struct treadle_adapter_spec {
   int64_t rank;
   double alpha;
-  const char *modules; /* names, divided by commas; NULL or "all-linear": all that can have an adapter */
+  const char *modules; /* names, divided by commas; NULL or "all-linear": all of layers that can have one */
 } treadle_adapter_spec;
 
 /* Refused: a rank or alpha out of range, also of their quotient; a list without names; a name that no target of the
@@ -70,7 +71,7 @@ int64_t treadle_adapter_merge_row(const treadle_adapter *adapter, const treadle_
 /* ---- peft's folder (folder.c) ----
  *
  *   adapter_config.json          rank, alpha, modules; what else peft knows is refused where it would change a value
- *   adapter_model.safetensors    "base_model.model." NAME ".lora_A.weight", and B */
+ *   adapter_model.safetensors    "base_model.model." NAME ".lora_A.weight", and B; peft adds a copy of a head that has an adapter */
 
 /* Refused: a path that is empty or that of no folder; a folder without one of the two files. */
 treadle_status treadle_adapter_need_folder(const char *folder);
@@ -82,6 +83,9 @@ treadle_status treadle_adapter_open(const treadle_model *base, const char *folde
 /* values [elems] of a safetensors file, in fp32. Refused: tensors that are missing, of another shape, or of no
  * target; elements that are infinite or not a number. */
 treadle_status treadle_adapter_read(const treadle_adapter *adapter, const char *path, float *values);
+/* Is a tensor of that file a copy of the base's head (base_layer.c)? Refused: one with other values, or with nothing at hand to compare it with. */
+treadle_status treadle_adapter_check_copy(const treadle_adapter *adapter, const char *path,
+                                          const treadle_stored *stored, bool *is_copy_p);
 /* Writes adapter_config.json. */
 treadle_status treadle_adapter_write_config(const treadle_adapter *adapter, const char *folder);
 

@@ -229,10 +229,13 @@ treadle_status treadle_adapter_read(const treadle_adapter *adapter, const char *
     REFUSE("%s: there is no such file, and the adapters' values are in it", path);
   TRY(treadle_as_refusal(treadle_checkpoint_open(path, &file)));
   if (!file) TRY(treadle_fail(TREADLE_REFUSED, "%s: there are no adapters", path));
-  for (int32_t i = 0; i < file->count; i++)
-    if (treadle_hash_map_get(&model->by_name, file->tensors[i].name, -1) < 0)
+  for (int32_t i = 0; i < file->count; i++) {
+    bool known = treadle_hash_map_get(&model->by_name, file->tensors[i].name, -1) >= 0;
+    if (!known) TRY(treadle_adapter_check_copy(adapter, path, &file->tensors[i], &known));
+    if (!known)
       TRY(treadle_fail(TREADLE_REFUSED, "%s: tensor '%s' is of no matrix of %s that has an adapter", path,
                        file->tensors[i].name, adapter->base->path));
+  }
   for (int32_t i = 0; i < adapter->count; i++) {
     const treadle_adapter_matrix *m = &adapter->matrices[i];
     TRY(read_tensor(path, file, &model->tensors[m->a], values + m->at_a));

@@ -15,33 +15,43 @@ static bool is_trained(treadle_role role) {
   return role == TREADLE_ROLE_Q || role == TREADLE_ROLE_K || role == TREADLE_ROLE_V ||
          role == TREADLE_ROLE_O || role == TREADLE_ROLE_GATE || role == TREADLE_ROLE_UP ||
          role == TREADLE_ROLE_DOWN || role == TREADLE_ROLE_SHARED_GATE || role == TREADLE_ROLE_SHARED_UP ||
-         role == TREADLE_ROLE_SHARED_DOWN;
+         role == TREADLE_ROLE_SHARED_DOWN || role == TREADLE_ROLE_HEAD;
 }
 
-/* Each target plays a role in a layer, and no tensor plays two. */
+/* The matrix of a role in a unit; -1: it has none. */
+static int32_t tensor_of(const treadle_transformer *d, int32_t unit, int role) {
+  if (role == TREADLE_ROLE_HEAD) return unit == treadle_train_unit_head(d) ? d->head : -1;
+  return unit < d->layers ? d->layer[unit].tensor[role] : -1;
+}
+
+/* Where the targets of a matrix are. */
+static int32_t unit_of(const treadle_transformer *d, int32_t tensor) {
+  const int32_t layer = d->model->tensors[tensor].layer;
+  return layer < 0 ? treadle_train_unit_head(d) : layer;
+}
+
+/* Each target plays a role, and no tensor plays two. */
 static treadle_status check_targets(const treadle_adapter *a, const treadle_transformer *d) {
   const treadle_tensor *tensors = d->model->tensors;
-  for (int32_t i = 0; i < a->count; i++) {
-    const int32_t tensor = a->matrices[i].tensor;
-    bool found = false;
-    for (int role = 0; role < TREADLE_ROLES; role++)
-      found = found ||
-              (d->layer[tensors[tensor].layer].tensor[role] == tensor && is_trained((treadle_role)role));
-    if (!found)
-      REFUSE("%s: training does not take an adapter of it; it does of q, k, v and o of grouped attention "
-             "and of "
-             "gate, up and down of MLPs",
-             tensors[tensor].name);
-  }
   if (d->head < 0)
     REFUSE("%s: adapters are of language models, and this one has a score head", d->model->path);
+  for (int32_t i = 0; i < a->count; i++) {
+    const int32_t tensor = a->matrices[i].tensor, unit = unit_of(d, tensor);
+    bool found = false;
+    for (int role = 0; role < TREADLE_ROLES; role++)
+      found = found || (tensor_of(d, unit, role) == tensor && is_trained((treadle_role)role));
+    if (!found)
+      REFUSE("%s: training does not take an adapter of it; it does of q, k, v and o of grouped attention, "
+             "of gate, up and down of MLPs, and of the head",
+             tensors[tensor].name);
+  }
   return TREADLE_OK;
 }
 
-static treadle_status take_target(treadle_train_adapters *a, int32_t layer, int role, size_t *at,
+static treadle_status take_target(treadle_train_adapters *a, int32_t unit, int role, size_t *at,
                                   treadle_arena *arena) {
-  const treadle_weight *w = &a->back->pass->layers[layer].weight[role];
-  treadle_train_target *target = &a->targets[layer][role];
+  const treadle_weight *w = treadle_train_target_weight(a, unit, role);
+  treadle_train_target *target = &a->targets[unit][role];
   int64_t row = 0;
   target->base = w->segments;
   target->merged = treadle_arena_alloc_array(arena, (size_t)w->segment_count, sizeof *target->merged);
@@ -61,17 +71,17 @@ static treadle_status take_target(treadle_train_adapters *a, int32_t layer, int 
 static treadle_status find_targets(treadle_train_adapters *a, treadle_arena *arena) {
   const treadle_transformer *d = a->back->transformer;
   treadle_status status = TREADLE_OK;
-  a->targets = treadle_arena_alloc_array(arena, (size_t)d->layers, sizeof *a->targets);
+  a->targets = treadle_arena_alloc_array(arena, (size_t)treadle_train_adapter_units(a), sizeof *a->targets);
   if (!a->targets) return no_memory();
-  for (int32_t l = 0; l < d->layers; l++) {
+  for (int32_t u = 0; u < treadle_train_adapter_units(a); u++) {
     size_t at = 0;
     for (int role = 0; role < TREADLE_ROLES; role++) {
-      const int32_t tensor = d->layer[l].tensor[role];
-      a->targets[l][role].number = -1;
+      const int32_t tensor = tensor_of(d, u, role);
+      a->targets[u][role].number = -1;
       if (tensor < 0 || a->adapter->of_tensor[tensor] < 0) continue;
-      if (!treadle_is_there(&a->back->pass->layers[l].weight[role])) continue;
-      a->targets[l][role].number = a->adapter->of_tensor[tensor];
-      TRY(take_target(a, l, role, &at, arena));
+      if (!treadle_is_there(treadle_train_target_weight(a, u, role))) continue;
+      a->targets[u][role].number = a->adapter->of_tensor[tensor];
+      TRY(take_target(a, u, role, &at, arena));
     }
     if (at > a->merged_bytes) a->merged_bytes = at;
   }
@@ -142,11 +152,11 @@ static void place_targets(treadle_train_adapters *a) {
   const treadle_transformer *d = a->back->transformer;
   int64_t at = 0;
   for (int32_t i = 0; i < a->adapter->count; i++) {
-    const int32_t tensor = a->adapter->matrices[i].tensor, l = d->model->tensors[tensor].layer;
+    const int32_t unit = unit_of(d, a->adapter->matrices[i].tensor);
     for (int role = 0; role < TREADLE_ROLES; role++) {
-      treadle_train_target *target = &a->targets[l][role];
-      const treadle_weight *w = &a->back->pass->layers[l].weight[role];
+      treadle_train_target *target = &a->targets[unit][role];
       if (target->number != i) continue;
+      const treadle_weight *w = treadle_train_target_weight(a, unit, role);
       target->at_a = at;
       target->at_b = at + a->adapter->rank * w->column_count;
       at = target->at_b + a->adapter->rank * w->row_count;
@@ -240,10 +250,11 @@ void treadle_train_close_adapters(treadle_train_adapters *a) {
 void treadle_train_leave_adapters(treadle_train_adapters *a, bool base_alone) {
   if (!a) return;
   a->base_alone = base_alone;
-  for (int32_t l = 0; l < a->back->transformer->layers; l++)
+  for (int32_t u = 0; u < treadle_train_adapter_units(a); u++)
     for (int role = 0; role < TREADLE_ROLES; role++) {
-      const treadle_train_target *target = &a->targets[l][role];
+      const treadle_train_target *target = &a->targets[u][role];
       if (target->number < 0) continue;
-      a->back->pass->layers[l].weight[role].segments = base_alone ? target->base : target->merged;
+      treadle_train_target_weight(a, u, role)->segments = base_alone ? target->base : target->merged;
     }
+  a->back->own_head = a->back->pass->head; /* no context parallel rank has adapters */
 }

@@ -1,11 +1,11 @@
 /* LoRA: adapters of a trainer's matrices, which train in place of them (adapter/adapter.h has the rules).
  *
  * A rank has of an adapter what goes with its part of the matrix: the columns of A that its columns are, the rows of B that its rows are. A
- * and B are fp32, the masters of their optimizer; of the base there is neither gradient nor state. Passes multiply by merged matrices, made a
- * layer at a time in place of the base's, to which the segments of the weights point.
+ * and B are fp32, the masters of their optimizer; of the base there is neither gradient nor state. Passes multiply by merged matrices, made in
+ * place of the base's for one unit at a time, a layer or the head, to which the segments of the weights point.
  *
  *   adapters.c         which there are, and how they lie
- *   adapters_merge.c   merged matrices of a layer
+ *   adapters_merge.c   merged matrices of a unit
  *   adapters_back.c    gradients
  *   adapters_state.c   what they begin with, and their files
  *   adapters_fold.c    all of them on each rank, and merged into windows of other layouts
@@ -17,6 +17,7 @@
 #include "adapter/adapter.h"
 #include "train/back_product.h"
 #include "train/ranks.h"
+#include "train/shards.h"
 #include "train/windows.h"
 
 /* A target on this rank. */
@@ -31,15 +32,15 @@ typedef struct treadle_train_adapters {
   treadle_adapter *adapter;
   treadle_back *back;
   const treadle_train_windows *windows;
-  treadle_train_target (*targets)[TREADLE_ROLES]; /* [layers] */
-  size_t merged_bytes;                            /* of the largest layer */
+  treadle_train_target (*targets)[TREADLE_ROLES]; /* [layers + 2] by unit, as shards.h numbers them */
+  size_t merged_bytes;                            /* of the largest unit */
   int64_t widest, rows;                           /* the most columns or rows of a matrix here; tokens */
   char *merged;                                   /* [merged_bytes] */
   float *panels;                                  /* A or B as tiles are multiplied: of one matrix */
   float *inner, *outer;                           /* [rows, rank] what A gives of x, what B gives of dy */
   float *blocks;                                  /* of each thread: [block_each] */
   int64_t block_each;
-  int32_t present; /* the layer that is merged; -1: none */
+  int32_t present; /* the unit that is merged; -1: none */
   const float *x;  /* what the matrices multiplied whose gradients come next */
   int64_t x_stride;
   bool base_alone;      /* passes compute without the adapters */
@@ -70,12 +71,24 @@ void treadle_train_close_adapters(treadle_train_adapters *adapters);
 /* Memory of a pass forward, then that of backward, in elements of floats; and where it lies. */
 int64_t treadle_train_panel_values(const treadle_train_adapters *adapters);
 int64_t treadle_train_block_values(const treadle_train_adapters *adapters);
+/* Elements that this rank brings at most when ranks of a stage add up what adapters give. */
+int64_t treadle_train_adapter_room(const treadle_train_adapters *adapters);
 /* Of what this rank answers for of all gradients: each part. */
 treadle_status treadle_train_each_adapter(const treadle_train_adapters *adapters,
                                           void (*look)(void *context, const float *values, int64_t count),
                                           void *context);
 /* Passes compute with the base alone, or with the adapters. */
 void treadle_train_leave_adapters(treadle_train_adapters *adapters, bool base_alone);
+
+static inline int32_t treadle_train_adapter_units(const treadle_train_adapters *adapters) {
+  return (int32_t)adapters->back->transformer->layers + 2;
+}
+/* What this rank has of the matrix of a target. */
+static inline treadle_weight *treadle_train_target_weight(const treadle_train_adapters *adapters,
+                                                          int32_t unit, int role) {
+  treadle_pass *pass = adapters->back->pass;
+  return role == TREADLE_ROLE_HEAD ? &pass->head : &pass->layers[unit].weight[role];
+}
 
 /* The type of what the optimizer takes steps of. */
 static inline treadle_dtype treadle_train_trained_dtype(const treadle_back *back) {
@@ -84,8 +97,8 @@ static inline treadle_dtype treadle_train_trained_dtype(const treadle_back *back
 
 /* ---- adapters_merge.c ---- */
 
-/* The matrices of a layer are merged. Nothing to do for a unit that is not a layer. */
-void treadle_train_merge(treadle_train_adapters *adapters, int32_t layer);
+/* The matrices of a unit are merged. Nothing to do where none has an adapter. */
+void treadle_train_merge(treadle_train_adapters *adapters, int32_t unit);
 /* Weights or adapters have changed, or work memory was lost. */
 void treadle_train_forget_merged(treadle_train_adapters *adapters);
 

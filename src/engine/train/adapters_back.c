@@ -8,6 +8,7 @@
 #include "train/adapters.h"
 
 #include "base/larger.h"
+#include "train/back_head.h"
 
 #include <string.h>
 
@@ -26,6 +27,8 @@ void treadle_train_adapter_rows(treadle_train_adapters *a, const float *x, int64
   a->x = x;
   a->x_stride = stride;
 }
+
+static const char what_is_added[] = "gradients of adapters";
 
 /* ---- inner and outer ----------------------------------------------------------------------------------------- */
 
@@ -122,8 +125,7 @@ static treadle_status find_product(projection *p, const float *values, bool is_b
   p->to = within ? treadle_exchange_room(within) : to;
   pack_tiles(p, values, is_b);
   treadle_team_run(a->back->pass->team, project, p);
-  if (within)
-    TRY(treadle_parallel_sum(within, mine, p->rows, a->adapter->rank, to, "gradients of adapters"));
+  if (within) TRY(treadle_parallel_sum(within, mine, p->rows, a->adapter->rank, to, what_is_added));
   for (int64_t i = 0; i < elems; i++) to[i] *= a->adapter->scale;
 out:
   return status;
@@ -199,11 +201,12 @@ static void add_columns(void *context, int32_t index, int32_t count) {
 
 static const treadle_train_target *find_target(const treadle_train_adapters *a,
                                                const treadle_weight *weight, treadle_role *role_p) {
-  const treadle_weight *of_layer = a->present < 0 ? NULL : a->back->pass->layers[a->present].weight;
-  for (int role = 0; of_layer && role < TREADLE_ROLES; role++)
-    if (&of_layer[role] == weight) {
+  const treadle_weight *own = weight == &a->back->own_head ? &a->back->pass->head : weight;
+  for (int role = 0; a->present >= 0 && role < TREADLE_ROLES; role++)
+    if (a->targets[a->present][role].number >= 0 &&
+        treadle_train_target_weight(a, a->present, role) == own) {
       *role_p = (treadle_role)role;
-      return a->targets[a->present][role].number < 0 ? NULL : &a->targets[a->present][role];
+      return &a->targets[a->present][role];
     }
   return NULL;
 }
@@ -214,13 +217,16 @@ typedef struct matrix_cut {
   bool speaks; /* no other rank brings the same leaves */
 } matrix_cut;
 
-static matrix_cut cut_of(const treadle_train_adapters *a, treadle_role role) {
+static matrix_cut cut_of(const treadle_train_adapters *a, int32_t unit, treadle_role role) {
+  if (role == TREADLE_ROLE_HEAD)
+    return (matrix_cut){
+        treadle_back_head_leaves(a->back), {0, 1, 1}, !treadle_back_head_is_silent(a->back)};
   static const treadle_pass_speaks alone = {true, true, true};
   const treadle_pass *p = a->back->pass;
   const treadle_transformer *d = a->back->transformer;
-  const treadle_weight *w = p->layers[a->present].weight, *down = &w[TREADLE_ROLE_DOWN],
+  const treadle_weight *w = p->layers[unit].weight, *down = &w[TREADLE_ROLE_DOWN],
                        *shared = &w[TREADLE_ROLE_SHARED_DOWN];
-  const treadle_pass_speaks *speaks = p->ranks.speaks ? &p->ranks.speaks[a->present] : &alone;
+  const treadle_pass_speaks *speaks = p->ranks.speaks ? &p->ranks.speaks[unit] : &alone;
   const int64_t keys = a->back->key_leaves;
   const treadle_leaf_range one = {0, 1, 1},
                            heads = {(int32_t)(p->heads.kv_first * keys / d->kv_heads),
@@ -240,6 +246,31 @@ static matrix_cut cut_of(const treadle_train_adapters *a, treadle_role role) {
   }
 }
 
+int64_t treadle_train_adapter_room(const treadle_train_adapters *a) {
+  int64_t most = 0;
+  for (int32_t u = 0; u < treadle_train_adapter_units(a); u++)
+    for (int role = 0; role < TREADLE_ROLES; role++) {
+      if (a->targets[u][role].number < 0) continue;
+      const matrix_cut cut = cut_of(a, u, (treadle_role)role);
+      const int64_t nodes =
+          treadle_larger(treadle_leaf_nodes(cut.rows, NULL), treadle_leaf_nodes(cut.columns, NULL));
+      const bool few = role == TREADLE_ROLE_HEAD && a->rows > TREADLE_HEAD_ROWS;
+      most = treadle_larger(most, nodes * (few ? TREADLE_HEAD_ROWS : a->rows));
+    }
+  return most * a->adapter->rank;
+}
+
+/* A rank whose rows of the head are all padding has nothing of its adapter, and hears what the others add up. */
+static treadle_status hear_head(const treadle_train_adapters *a, const treadle_weight *weight,
+                                int64_t rows) {
+  const treadle_back *back = a->back;
+  const bool adapts = a->adapter->of_tensor[back->transformer->head] >= 0;
+  const treadle_leaf_range none = {0, 0, (int32_t)back->head_leaves};
+  if (!adapts || weight != &back->own_head || none.all == 1 || !back->pass->ranks.within) return TREADLE_OK;
+  return treadle_parallel_sum(back->pass->ranks.within, none, rows, a->adapter->rank, a->outer,
+                              what_is_added);
+}
+
 treadle_status treadle_train_adapter_back(treadle_train_adapters *a, const treadle_back_term *term,
                                           int64_t rows) {
   const treadle_weight *w = term->weight;
@@ -247,8 +278,9 @@ treadle_status treadle_train_adapter_back(treadle_train_adapters *a, const tread
   treadle_role role;
   const treadle_train_target *target = find_target(a, w, &role);
   treadle_status status;
-  if (!target || !rows) return TREADLE_OK;
-  const matrix_cut cut = cut_of(a, role);
+  if (!rows) return TREADLE_OK;
+  if (!target) return hear_head(a, w, rows);
+  const matrix_cut cut = cut_of(a, a->present, role);
   const treadle_outer_ops *ops = ops_of(a);
   projection of_x = {.a = a,
                      .ops = ops,
@@ -265,7 +297,7 @@ treadle_status treadle_train_adapter_back(treadle_train_adapters *a, const tread
                       .stride = term->stride,
                       .count = w->row_count,
                       .rows = rows,
-                      .share = w->rows / cut.rows.all,
+                      .share = term->share,
                       .leaves = cut.rows,
                       .speaks = cut.speaks};
   summing of_a = {.a = a,

@@ -85,19 +85,17 @@ static void merge(void *context, int32_t index, int32_t count) {
   }
 }
 
-void treadle_train_merge(treadle_train_adapters *a, int32_t layer) {
-  if (!a || a->base_alone || layer >= a->back->transformer->layers || a->present == layer) return;
+void treadle_train_merge(treadle_train_adapters *a, int32_t unit) {
+  if (!a || a->base_alone || a->present == unit) return;
   for (int role = 0; role < TREADLE_ROLES; role++) {
-    merging m = {.a = a,
-                 .target = &a->targets[layer][role],
-                 .w = &a->back->pass->layers[layer].weight[role],
-                 .ops = ops_of(a)};
+    merging m = {.a = a, .target = &a->targets[unit][role], .ops = ops_of(a)};
     if (m.target->number < 0) continue;
+    m.w = treadle_train_target_weight(a, unit, role);
+    a->present = unit;
     for (int32_t s = 0; s < m.w->segment_count; s++) m.target->merged[s].copy = a->merged;
     treadle_team_run(a->back->pass->team, pack, &m);
     treadle_team_run(a->back->pass->team, merge, &m);
   }
-  a->present = layer;
 }
 
 void treadle_train_forget_merged(treadle_train_adapters *a) {

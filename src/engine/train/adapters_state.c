@@ -23,12 +23,12 @@ typedef struct part {
 typedef void (*visit)(const treadle_train_adapters *adapters, const part *part, const float *all);
 
 static void each_part(const treadle_train_adapters *a, float *window, visit look, const float *all) {
-  for (int32_t l = 0; l < a->back->transformer->layers; l++)
+  for (int32_t u = 0; u < treadle_train_adapter_units(a); u++)
     for (int role = 0; role < TREADLE_ROLES; role++) {
-      const treadle_train_target *target = &a->targets[l][role];
+      const treadle_train_target *target = &a->targets[u][role];
       if (target->number < 0) continue;
       const part one = {.matrix = &a->adapter->matrices[target->number],
-                        .weight = &a->back->pass->layers[l].weight[role],
+                        .weight = treadle_train_target_weight(a, u, role),
                         .segments = target->base,
                         .a = window + target->at_a,
                         .b = window + target->at_b};

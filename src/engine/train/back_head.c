@@ -167,8 +167,7 @@ out:
   return status;
 }
 
-/* Another rank of the stage has the same columns, and speaks for them: ranks that differ in their experts alone. */
-static bool is_silent(const treadle_back *back) {
+bool treadle_back_head_is_silent(const treadle_back *back) {
   return back->pass->ranks.within && !back->pass->ranks.speaks_head && back->context.ranks == 1;
 }
 
@@ -177,6 +176,7 @@ static treadle_status find_logits(treadle_back *back, float *x, const int32_t *w
   treadle_pass *p = back->pass;
   const treadle_weight *head = &back->own_head;
   const treadle_pass_buffers own = p->buffers;
+  const bool silent = treadle_back_head_is_silent(back);
   treadle_product product = {.x = own.normed,
                              .rows = rows,
                              .stride = back->transformer->hidden,
@@ -186,8 +186,8 @@ static treadle_status find_logits(treadle_back *back, float *x, const int32_t *w
                              .y = own.logits,
                              .y_stride = back->transformer->vocabulary};
   const treadle_exchange_part part = {.of = back->transformer->vocabulary,
-                                      .first = is_silent(back) ? 0 : head->first_row,
-                                      .end = is_silent(back) ? 0 : head->first_row + head->row_count,
+                                      .first = silent ? 0 : head->first_row,
+                                      .end = silent ? 0 : head->first_row + head->row_count,
                                       .rows = rows,
                                       .columns = head->row_count};
   treadle_status status;
@@ -205,8 +205,7 @@ out:
   return status;
 }
 
-/* This rank's leaves of the vocabulary. */
-static treadle_leaf_range leaves_of(const treadle_back *back) {
+treadle_leaf_range treadle_back_head_leaves(const treadle_back *back) {
   const treadle_weight *head = &back->own_head;
   int64_t leaf = (head->rows + back->head_leaves - 1) / back->head_leaves;
   if (back->head_leaves > 1) leaf = TREADLE_HEAD_LEAF;
@@ -216,7 +215,7 @@ static treadle_leaf_range leaves_of(const treadle_back *back) {
 
 /* buffers.dnormed: of what the head multiplied. */
 static treadle_status back_logits(treadle_back *back, const treadle_back_term *head, int64_t rows) {
-  treadle_leaf_range leaves = leaves_of(back);
+  treadle_leaf_range leaves = treadle_back_head_leaves(back);
   float *dnormed = back->buffers.dnormed;
   const treadle_back_inputs inputs = {.terms = head,
                                       .count = 1,
@@ -227,7 +226,7 @@ static treadle_status back_logits(treadle_back *back, const treadle_back_term *h
                                       .stride = back->transformer->hidden};
   treadle_status status;
   if (leaves.leaves) TRY(treadle_back_input(back, &inputs));
-  if (is_silent(back)) leaves.leaves = 0;
+  if (treadle_back_head_is_silent(back)) leaves.leaves = 0;
   if (back->head_sums)
     TRY(treadle_parallel_sum(back->head_sums, leaves, rows, inputs.stride, dnormed,
                              "gradients of the head's input"));

@@ -23,6 +23,10 @@ treadle_status treadle_back_loss(treadle_back *back, const treadle_train_step *b
  * *which_p NULL. */
 treadle_status treadle_back_head_rows(const treadle_back *back, float **x_p, const int32_t **which_p,
                                       int64_t rows);
+/* This rank's leaves of the vocabulary, each of TREADLE_HEAD_LEAF rows of the head, where there are several. */
+treadle_leaf_range treadle_back_head_leaves(const treadle_back *back);
+/* Another rank of the stage has the same rows of the head, and speaks for them: ranks that differ in their experts alone. */
+bool treadle_back_head_is_silent(const treadle_back *back);
 treadle_status treadle_back_embed(treadle_back *back, const treadle_pass_step *step);
 /* The two halves of a tied gradient become one, where this rank has both. */
 void treadle_back_tie(treadle_back *back);

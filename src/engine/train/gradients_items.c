@@ -29,10 +29,10 @@ out:
   return status;
 }
 
-/* The matrices of a layer are there: gathered, and merged with their adapters. */
-static void need_layer(treadle_train_shards *shards, treadle_train_adapters *adapters, int32_t layer) {
-  treadle_train_need(shards, layer);
-  treadle_train_merge(adapters, layer);
+/* The matrices of a unit are there: gathered, and merged with their adapters. */
+static void need(treadle_train_shards *shards, treadle_train_adapters *adapters, int32_t unit) {
+  treadle_train_need(shards, unit);
+  treadle_train_merge(adapters, unit);
 }
 
 /* ---- The ends of the model, which are units of shards ---- */
@@ -56,7 +56,7 @@ out:
 
 static treadle_status find_loss(treadle_train_shards *shards, treadle_back *back,
                                 const treadle_train_step *batch, float *x) {
-  treadle_train_need(shards, treadle_train_unit_head(back->transformer));
+  need(shards, back->adapters, treadle_train_unit_head(back->transformer));
   return treadle_back_loss(back, batch, x);
 }
 
@@ -64,7 +64,7 @@ static treadle_status back_head(treadle_train_shards *shards, treadle_back *back
                                 const treadle_train_step *batch, float *x) {
   const int32_t unit = treadle_train_unit_head(back->transformer);
   treadle_status status;
-  treadle_train_need(shards, unit);
+  need(shards, back->adapters, unit);
   treadle_train_begin_unit(shards, unit);
   TRY(treadle_back_head(back, batch, x));
   TRY(treadle_train_end_unit(shards, unit));
@@ -105,7 +105,7 @@ static treadle_status run_forward(treadle_train_work *w, const treadle_train_chu
   else
     TRY(embed(t->shards, t->pass, &batch.step));
   for (int32_t l = chunk->first_layer; l < chunk->end_layer; l++) {
-    need_layer(t->shards, t->adapters, l);
+    need(t->shards, t->adapters, l);
     if (!w->backward) {
       TRY(treadle_pass_layer(t->pass, l, &batch.step));
       continue;
@@ -136,7 +136,7 @@ static treadle_status run_backward(treadle_train_work *w, const treadle_train_ch
   else
     TRY(back_head(t->shards, &t->back, &batch, treadle_train_out(&t->back, micro_batch)));
   for (int32_t l = chunk->end_layer; l-- > chunk->first_layer;) {
-    need_layer(t->shards, t->adapters, l);
+    need(t->shards, t->adapters, l);
     treadle_train_begin_unit(t->shards, l);
     TRY(treadle_back_layer(&t->back, l, &batch.step,
                            treadle_train_activations_of(&t->back, chunk, l, micro_batch)));

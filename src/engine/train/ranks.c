@@ -83,7 +83,11 @@ treadle_train_room treadle_train_measure_room(const treadle_back *back, const tr
   room.head = treadle_context_head_room(back);
   if (room.context && room.context < TREADLE_TRAIN_PIECE) room.context = TREADLE_TRAIN_PIECE;
   room.slots = stage->slots;
-  if (back->adapters) room.adapters = back->adapters->windows->adapter_bytes;
+  if (back->adapters) {
+    room.adapters = back->adapters->windows->adapter_bytes;
+    room.pass.within =
+        (uint64_t)treadle_larger((int64_t)room.pass.within, treadle_train_adapter_room(back->adapters));
+  }
   return room;
 }
 

@@ -23,7 +23,8 @@ static const char *names_of(const char *name) {
   static const char *const names[][2] = {{"linear_qkv", "q_proj,k_proj,v_proj"},
                                          {"linear_proj", "o_proj"},
                                          {"linear_fc1", "gate_proj,up_proj"},
-                                         {"linear_fc2", "down_proj"}};
+                                         {"linear_fc2", "down_proj"},
+                                         {"output_layer", "lm_head"}};
   for (size_t i = 0; i < sizeof names / sizeof *names; i++)
     if (strcmp(name, names[i][0]) == 0) return names[i][1];
   return name;
@@ -42,9 +43,9 @@ static treadle_status take_modules(treadle_train_config *config) {
       TRY(treadle_fail(TREADLE_REFUSED, "%s: %s has '%s', which is not a name of a matrix", config->file,
                        treadle_train_config_place(config, KEY(actor.target_modules)),
                        treadle_text_shown(name)));
-    if (strcmp(name, "all-linear") == 0) goto out;
     treadle_builder_add(&text, "%s%s", i ? "," : "", names_of(name));
   }
+  if (text.length && strcmp(text.text, "all-linear") == 0) goto out; /* as without a list */
   if (text.length) actor->lora_modules = treadle_arena_copy_text(&config->arena, text.text);
   if (text.failed || (text.length && !actor->lora_modules))
     status = treadle_fail(TREADLE_NO_MEMORY, "%s: no memory for the names of matrices", config->file);

@@ -199,22 +199,59 @@ static void test_same_bits(void **state) {
     }
 }
 
+/* The head: on ranks that have some of its rows, all or nothing but padding, in groups that divide experts and in others; also of a rank above
+ * the hidden size. like: what has these bits. */
+static void test_head(void **state) {
+  (void)state;
+  static const char dense[] = "llama-gqa-llama3rope", sparse[] = "dsv3-yarn", *const two = "megatron:tp=1";
+  static const struct {
+    const char *model, *dtype, *modules, *like, *layout;
+    int ranks_like, ranks, rank;
+  } cases[] = {{dense, "fp32", "lm_head", "hf", "megatron:tp=2", 1, 2, 5},
+               {dense, "bf16", "all-linear,lm_head", "hf", "megatron:tp=2,pp=2", 1, 4, 5},
+               {dense, "bf16", "lm_head,o_proj", "hf", "megatron:pp=2,vpp=2", 1, 2, 70},
+               {dense, "bf16", "lm_head,o_proj", "hf", "megatron:tp=2", 1, 2, 70},
+               {dense, "fp32", "lm_head,v_proj", "hf", "fsdp2:dp=1", 1, 1, 5},
+               {sparse, "fp32", "lm_head,down_proj", "hf", "megatron:tp=4", 1, 4, 5},
+               {sparse, "bf16", "lm_head,down_proj", "hf", "megatron:tp=4,pp=2", 1, 8, 5},
+               {sparse, "bf16", "down_proj,lm_head", "hf", "megatron:tp=2,ep=2,etp=1", 1, 2, 3},
+               {sparse, "bf16", "down_proj,lm_head", two, "megatron:ep=2", 2, 2, 3},
+               {sparse, "fp32", "down_proj,lm_head", two, "megatron:tp=4,ep=4,etp=1", 2, 8, 3}};
+  for (size_t i = 0; i < TEST_COUNT(cases); i++) {
+    char path[512], text[2][96];
+    one_rank like = like_of(path, cases[i].model, cases[i].modules);
+    like.options.lora_rank = cases[i].rank;
+    like.options.recompute = i % 2;
+    snprintf(text[0], sizeof text[0], "%s%cdtype=%s", cases[i].like, strchr(cases[i].like, ':') ? ',' : ':',
+             cases[i].dtype);
+    snprintf(text[1], sizeof text[1], "%s,dtype=%s", cases[i].layout, cases[i].dtype);
+    const one_rank wanted = run_ranks(&like, text[0], cases[i].ranks_like),
+                   got = run_ranks(&like, text[1], cases[i].ranks);
+    if (got.digest != wanted.digest || got.weights != wanted.weights || got.norm != wanted.norm)
+      fail_msg("%s, %s: other bits", cases[i].model, text[1]);
+  }
+}
+
 /* Replicas and shards add up micro batches in one tree: they agree with each other, whoever has the optimizer's state. */
 static void test_replicas(void **state) {
   (void)state;
   static const cut cuts[] = {
       {"fsdp2:dtype=bf16", 2}, {"megatron:tp=2,dtype=bf16", 4}, {"megatron:pp=2,dtype=bf16", 4}};
-  char path[512];
-  one_rank like = like_of(path, "qwen2-tied", NULL);
-  const one_rank first = run_ranks(&like, "megatron:tp=1,dtype=bf16", 2);
-  for (size_t c = 0; c < TEST_COUNT(cuts); c++)
-    for (int divided = 0; divided < 2; divided++) {
-      like.options.distributed_optimizer = divided;
-      const one_rank got = run_ranks(&like, cuts[c].layout, cuts[c].ranks);
-      if (got.digest != first.digest || got.weights != first.weights)
-        fail_msg("%s: other bits", cuts[c].layout);
-      if (divided) assert_true(got.plan.optimizer < first.plan.optimizer);
-    }
+  static const char *const models[] = {"qwen2-tied", "llama-gqa-llama3rope"}, *const modules[] = {
+                                                                                  NULL, "lm_head,up_proj"};
+  for (int m = 0; m < 2; m++) {
+    char path[512];
+    one_rank like = like_of(path, models[m], modules[m]);
+    const one_rank first = run_ranks(&like, "megatron:tp=1,dtype=bf16", 2);
+    for (size_t c = 0; c < TEST_COUNT(cuts); c++)
+      for (int divided = 0; divided < 2; divided++) {
+        like.options.distributed_optimizer = divided;
+        const one_rank got = run_ranks(&like, cuts[c].layout, cuts[c].ranks);
+        if (got.digest != first.digest || got.weights != first.weights)
+          fail_msg("%s, %s: other bits", models[m], cuts[c].layout);
+        if (divided) assert_true(got.plan.optimizer < first.plan.optimizer);
+      }
+  }
 }
 
 static void convert(const char *model, const char *adapters, const char *out) {
@@ -236,16 +273,20 @@ static void convert(const char *model, const char *adapters, const char *out) {
 static void test_merged(void **state) {
   (void)state;
   static const struct {
-    const char *train, *infer;
+    const char *model, *modules, *train, *infer;
     int ranks;
-  } pairs[] = {{"megatron:tp=2,dtype=bf16", "vllm:tp=1,dtype=bf16", 2},
-               {"megatron:tp=2,pp=2,dtype=bf16", "vllm:tp=4,dtype=bf16", 4},
-               {"megatron:tp=2,pp=2,dtype=bf16", "sglang:tp=2,dtype=bf16", 4},
-               {"fsdp2:dtype=bf16", "vllm:tp=2,dtype=bf16", 2}};
+  } pairs[] = {
+      {"qwen2-tied", NULL, "megatron:tp=2,dtype=bf16", "vllm:tp=1,dtype=bf16", 2},
+      {"qwen2-tied", NULL, "megatron:tp=2,pp=2,dtype=bf16", "vllm:tp=4,dtype=bf16", 4},
+      {"qwen2-tied", NULL, "megatron:tp=2,pp=2,dtype=bf16", "sglang:tp=2,dtype=bf16", 4},
+      {"qwen2-tied", NULL, "fsdp2:dtype=bf16", "vllm:tp=2,dtype=bf16", 2},
+      {"llama-gqa-llama3rope", "lm_head", "megatron:tp=2,dtype=bf16", "vllm:tp=1,dtype=bf16", 2},
+      {"llama-gqa-llama3rope", "lm_head,q_proj", "megatron:pp=2,dtype=bf16", "sglang:tp=2,dtype=bf16", 2},
+      {"dsv3-yarn", "lm_head,down_proj", "megatron:tp=4,dtype=bf16", "vllm:tp=4,dtype=bf16", 4}};
   char path[512], folder[] = "/tmp/treadle-test-XXXXXX", merged[64], adapters[80], saved[64];
   assert_non_null(mkdtemp(folder));
   for (size_t i = 0; i < TEST_COUNT(pairs); i++) {
-    one_rank like = like_of(path, "qwen2-tied", NULL);
+    one_rank like = like_of(path, pairs[i].model, pairs[i].modules);
     snprintf(saved, sizeof saved, "%s/%zu", folder, i);
     snprintf(adapters, sizeof adapters, "%s/lora_adapter", saved);
     snprintf(merged, sizeof merged, "%s/merged-%zu", folder, i);
@@ -300,19 +341,22 @@ static void test_experts(void **state) {
   }
 }
 
-/* Of the demo's policy, whose 4 layers have q_proj and v_proj of [128, 128]: fp32 gradients of A [16, 128] and B [128, 16], and two moments.
+/* Of the demo's policy, whose 4 layers have q_proj and v_proj of [128, 128], and whose head is [16, 128]: fp32 gradients of A [16, 128] and B [128, 16], and two moments.
  * Tensor parallel ranks divide the rows of B, stages the layers; with fsdp2 each rank has all adapters. Full training has fp32 masters, too. */
 static void test_memory_of_policy(void **state) {
   (void)state;
   enum { LAYERS = 4, RANK = 16, WIDTH = 128, ADAPTERS = LAYERS * 2 * RANK };
+  static const char both[] = "q_proj,v_proj", head[] = "lm_head";
   static const struct {
-    const char *layout;
+    const char *modules, *layout;
     int ranks;
     size_t elems;
-  } cuts[] = {{"hf:dtype=bf16", 1, ADAPTERS * 2 * WIDTH},
-              {"megatron:tp=2,dtype=bf16", 2, ADAPTERS * (WIDTH + WIDTH / 2)},
-              {"megatron:tp=2,pp=2,dtype=bf16", 8, ADAPTERS / 2 * (WIDTH + WIDTH / 2)},
-              {"fsdp2:dtype=bf16", 2, ADAPTERS * 2 * WIDTH}};
+  } cuts[] = {{both, "hf:dtype=bf16", 1, ADAPTERS * 2 * WIDTH},
+              {both, "megatron:tp=2,dtype=bf16", 2, ADAPTERS * (WIDTH + WIDTH / 2)},
+              {both, "megatron:tp=2,pp=2,dtype=bf16", 8, ADAPTERS / 2 * (WIDTH + WIDTH / 2)},
+              {both, "fsdp2:dtype=bf16", 2, ADAPTERS * 2 * WIDTH},
+              {head, "hf:dtype=bf16", 1, RANK * (WIDTH + 16)},
+              {head, "fsdp2:dtype=bf16", 2, RANK * (WIDTH + 16)}};
   treadle_trainer_options options = {
       .struct_size = sizeof options, .threads = 1, .most_rows = 64, .optimizer = true};
   treadle_model *model;
@@ -325,7 +369,7 @@ static void test_memory_of_policy(void **state) {
     options.lora_modules = NULL;
     assert_ok(treadle_trainer_foresee(layout, &options, full));
     options.lora_rank = RANK;
-    options.lora_modules = "q_proj,v_proj";
+    options.lora_modules = cuts[c].modules;
     assert_ok(treadle_trainer_foresee(layout, &options, adapters));
     for (int r = 0; r < cuts[c].ranks; r++) {
       assert_int_equal(adapters[r].params, full[r].params);
@@ -339,9 +383,9 @@ static void test_memory_of_policy(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_same_bits), cmocka_unit_test(test_replicas),
-      cmocka_unit_test(test_merged),    cmocka_unit_test(test_memory),
-      cmocka_unit_test(test_experts),   cmocka_unit_test(test_memory_of_policy)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_same_bits),       cmocka_unit_test(test_head),
+                                     cmocka_unit_test(test_replicas),        cmocka_unit_test(test_merged),
+                                     cmocka_unit_test(test_memory),          cmocka_unit_test(test_experts),
+                                     cmocka_unit_test(test_memory_of_policy)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

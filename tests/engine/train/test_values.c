@@ -356,6 +356,23 @@ static treadle_status own_loss(void *context, const treadle_loss_row *row) {
   return TREADLE_OK;
 }
 
+/* Adapters are of language models: those of its layers, and one of a head that it has not. */
+static void no_adapters(void **state) {
+  (void)state;
+  static const char *const modules[][2] = {
+      {"all-linear", "adapters are of language models, and this one has a score head"},
+      {"q_proj,lm_head", "has a score head in place of lm_head, and adapters are of language models"}};
+  scene s;
+  open_scene(&s, CRITIC_BOTH, "hf:dtype=fp32");
+  for (size_t i = 0; i < TEST_COUNT(modules); i++) {
+    const treadle_trainer_options options = {
+        .struct_size = sizeof options, .threads = 1, .lora_rank = 2, .lora_modules = modules[i][0]};
+    treadle_trainer *trainer;
+    assert_refused(modules[i][1], treadle_trainer_create(NULL, s.layout, &options, &trainer));
+  }
+  close_scene(&s);
+}
+
 static void other_head(void **state) {
   (void)state;
   const treadle_loss_options nll = {.struct_size = sizeof nll, .name = "nll"},
@@ -487,10 +504,10 @@ static void draws_are_ignored(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(values_of_twin),   cmocka_unit_test(loss_of_twin),
-                                     cmocka_unit_test(of_token),         cmocka_unit_test(same_bits),
-                                     cmocka_unit_test(short_rows),       cmocka_unit_test(steps),
-                                     cmocka_unit_test(other_head),       cmocka_unit_test(wrong_batches),
-                                     cmocka_unit_test(draws_are_ignored)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(values_of_twin), cmocka_unit_test(loss_of_twin),
+                                     cmocka_unit_test(of_token),       cmocka_unit_test(same_bits),
+                                     cmocka_unit_test(short_rows),     cmocka_unit_test(steps),
+                                     cmocka_unit_test(other_head),     cmocka_unit_test(no_adapters),
+                                     cmocka_unit_test(wrong_batches),  cmocka_unit_test(draws_are_ignored)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

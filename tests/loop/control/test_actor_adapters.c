@@ -32,8 +32,12 @@ static void close_scene(scene *s) {
   treadle_model_close(s->model);
 }
 
-static const treadle_trainer_options trainer = {
-    .struct_size = sizeof trainer, .threads = 1, .most_rows = 32, .optimizer = true, .lora_rank = 4};
+static const treadle_trainer_options trainer = {.struct_size = sizeof trainer,
+                                                .threads = 1,
+                                                .most_rows = 32,
+                                                .optimizer = true,
+                                                .lora_rank = 4,
+                                                .lora_modules = "all-linear,lm_head"};
 static const treadle_generator_options engine = {
     .struct_size = sizeof engine, .threads = 1, .max_batch = 2, .prefill_chunk = 16, .max_len = 64};
 

@@ -51,9 +51,24 @@ static const struct pair sparse_pairs[] = {
     {"megatron:tp=2,pp=2,ep=2,etp=1,dtype=bf16", "vllm:tp=2,dp=2,ep=on,dtype=bf16", 4, true, 0},
 };
 
+/* The head has adapters, and more rows than a leaf of the vocabulary: each rank has some of them, or nothing but padding; or few, on one rank. */
+static const char wide_model[] = TREADLE_SOURCE_DIR "/tests/golden/models/llama-gqa-llama3rope";
+static const struct pair wide_pairs[] = {
+    {"megatron:tp=2,pp=2,dtype=bf16", "vllm:tp=1,dtype=bf16", 4, false, 4},
+    {"megatron:tp=2,dtype=fp32", "sglang:tp=2,dtype=fp32", 2, false, 3},
+    {"fsdp2:dtype=bf16", "vllm:tp=2,dtype=bf16", 2, false, 8},
+};
+static const struct pair sparse_head_pairs[] = {
+    {"megatron:tp=4,dtype=bf16", "vllm:tp=2,dtype=bf16", 4, true, 4},
+};
+static const struct pair few_pairs[] = {
+    {"megatron:tp=2,pp=2,dtype=bf16", "vllm:tp=4,dtype=bf16", 4, false, 4},
+};
+
 /* Of a pair, or of the part of it that a rank sees. */
 typedef struct scene {
   const struct pair *pair;
+  const char *modules; /* that have adapters; NULL: all of layers */
   treadle_layout *train, *infer;
   treadle_batch *prompts;
   int count;  /* of them */
@@ -195,13 +210,15 @@ static int run(treadle_group *group, void *context) {
                                            .threads = 1,
                                            .most_rows = MICRO * LENGTH,
                                            .optimizer = true,
-                                           .lora_rank = s->pair->lora};
+                                           .lora_rank = s->pair->lora,
+                                           .lora_modules = s->modules};
   const treadle_generator_options engine = {
       .struct_size = sizeof engine, .threads = 1, .max_batch = 16, .prefill_chunk = 16, .max_len = 64};
   const treadle_actor_options options = {.struct_size = sizeof options,
                                          .trainer = &trainer,
                                          .engine = &engine,
-                                         .keep = s->flips || s->pair->lora ? TREADLE_KEEP_HOST : TREADLE_KEEP_INFER,
+                                         .keep = s->flips || s->pair->lora ? TREADLE_KEEP_HOST
+                                                                           : TREADLE_KEEP_INFER,
                                          .page_bytes = PAGE,
                                          .kv_bytes = 1 << 18};
   const int rank = treadle_group_rank(group);
@@ -247,14 +264,14 @@ static void run_pair(scene *s, const char *path, const struct pair *pair, int64_
   treadle_batch_destroy(s->prompts);
 }
 
-static void check_pairs(const char *path, const struct pair *list, size_t count) {
+static void check_modules(const char *path, const char *modules, const struct pair *list, size_t count) {
   const char *asked = getenv("TREADLE_EXACT");
   const int64_t tokens = asked ? strtoll(asked, NULL, 10) : TOKENS;
   const int64_t each = (tokens + (int64_t)count * ROUNDS - 1) / ((int64_t)count * ROUNDS);
   int64_t compared = 0;
   assert_true(tokens > 0);
   for (size_t i = 0; i < count; i++) {
-    scene s = {0};
+    scene s = {.modules = modules};
     run_pair(&s, path, &list[i], each);
     for (int round = 0; round < ROUNDS; round++) {
       compared += s.compared[round][0];
@@ -269,6 +286,10 @@ static void check_pairs(const char *path, const struct pair *list, size_t count)
   assert_true(compared >= tokens);
 }
 
+static void check_pairs(const char *path, const struct pair *list, size_t count) {
+  check_modules(path, NULL, list, count);
+}
+
 static void test_pairs(void **state) {
   (void)state;
   check_pairs(NULL, pairs, TEST_COUNT(pairs));
@@ -278,6 +299,14 @@ static void test_latent_pairs(void **state) {
   (void)state;
   check_pairs(latent_model, latent_pairs, TEST_COUNT(latent_pairs));
   check_pairs(sparse_model, sparse_pairs, TEST_COUNT(sparse_pairs));
+}
+
+static void test_heads(void **state) {
+  (void)state;
+  check_modules(wide_model, "all-linear,lm_head", wide_pairs, TEST_COUNT(wide_pairs));
+  check_modules(wide_model, "lm_head,down_proj", wide_pairs, TEST_COUNT(wide_pairs));
+  check_modules(sparse_model, "down_proj,lm_head", sparse_head_pairs, TEST_COUNT(sparse_head_pairs));
+  check_modules(NULL, "all-linear,lm_head", few_pairs, TEST_COUNT(few_pairs));
 }
 
 /* The check above can fail: of two replicas the first has a weight of its own. */
@@ -291,6 +320,6 @@ static void test_flipped_bit(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(test_pairs), cmocka_unit_test(test_latent_pairs),
-                                     cmocka_unit_test(test_flipped_bit)};
+                                     cmocka_unit_test(test_heads), cmocka_unit_test(test_flipped_bit)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -31,6 +31,9 @@ static void own_words(void **state) {
       "actor_config:\n  model: m\n  lora_rank: 4\n  lora_alpha: 8.5\n  target_modules: [q_proj, v_proj]\n",
       4, 8.5, "q_proj,v_proj");
   check("actor_config:\n  model: m\n  target_modules: [q_proj]\n", 0, 0, NULL);
+  check("actor_config:\n  model: m\n  lora_rank: 4\n  target_modules: [all-linear]\n", 4, 16, NULL);
+  check("actor_config:\n  model: m\n  lora_rank: 4\n  target_modules: [all-linear, lm_head]\n", 4, 16,
+        "all-linear,lm_head");
   treadle_train_config *config =
       read_ok("actor_config:\n  model: m\n  lora_alpha: 32\n  lora_save_merged: true\n");
   assert_int_equal(config->warnings.count, 2);
@@ -58,6 +61,8 @@ static void mindspeeds_words(void **state) {
            "megatron_training:\n  lora_r: 4\n  lora_target_modules: [linear_proj, "
            "linear_fc1]\nactor_config:\n  model: m\n");
   check(more, 4, 16, "o_proj,gate_proj,up_proj");
+  check("actor_config:\n  model: m\n  lora_target_modules: [linear_fc2, output_layer]\n", 8, 16,
+        "down_proj,lm_head");
   treadle_train_config *config = read_ok("megatron_training:\n  lora_r: 4\nactor_config:\n  model: m\n");
   assert_int_equal(treadle_train_config_settings(config)->actor.lora_rank, 0);
   assert_int_equal(config->warnings.count, 1);
