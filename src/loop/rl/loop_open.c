@@ -212,6 +212,8 @@ treadle_status treadle_rl_find_lengths(treadle_rl_bounds *bounds, const treadle_
   treadle_transformer *d = NULL;
   treadle_status status;
   TRY(treadle_transformer_create(model, &d));
+  const treadle_config_routers routers = {model_path, d->routing.experts, d->routing.sigmoid};
+  TRY(treadle_train_config_check_routers(task->config, &routers));
   int64_t all = s->training.seq_length;
   bounds->vocabulary = d->vocabulary;
   bounds->experts_top = d->routing.top;

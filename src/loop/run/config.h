@@ -491,6 +491,15 @@ const char *treadle_train_config_place(const treadle_train_config *config, int k
 treadle_status treadle_train_config_warn(treadle_train_config *config, const char *text);
 /* Checks what keys say together, and settles those that follow from others. */
 treadle_status treadle_train_config_settle(treadle_train_config *config);
+/* config_routers.c: routers of models with experts; and refuses keys of them that the model has no use of. */
+treadle_status treadle_train_config_settle_routers(treadle_train_config *config);
+typedef struct treadle_config_routers {
+  const char *model; /* its path */
+  int64_t experts;
+  bool have_biases;
+} treadle_config_routers;
+treadle_status treadle_train_config_check_routers(const treadle_train_config *config,
+                                                  const treadle_config_routers *of);
 /* config_lora.c: adapters, of which MindSpeed-RL has Megatron's names. And what a trainer is made with. */
 treadle_status treadle_train_config_settle_lora(treadle_train_config *config);
 void treadle_train_lora_options(const treadle_train_settings *settings, treadle_trainer_options *options);

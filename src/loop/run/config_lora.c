@@ -84,6 +84,17 @@ static treadle_status refuse_section(const treadle_train_config *config) {
   return TREADLE_OK;
 }
 
+static treadle_status refuse_context(const treadle_train_config *config) {
+  const treadle_config_actor *actor = &config->settings.actor;
+  const int key = actor->ulysses_sequence_parallel_size > 1 ? KEY(actor.ulysses_sequence_parallel_size)
+                                                            : KEY(actor.context_parallel_size);
+  if (actor->ulysses_sequence_parallel_size > 1 || actor->context_parallel_size > 1)
+    REFUSE("%s: %s is %lld, with %s: adapters need all tokens of a row on one rank", config->file,
+           treadle_train_config_place(config, KEY(actor.lora_rank)), (long long)actor->lora_rank,
+           treadle_train_config_place(config, key));
+  return TREADLE_OK;
+}
+
 /* Without a rank: adapters to begin with are a mistake; the rest is in others' files, too. */
 static treadle_status settle_whole(treadle_train_config *config) {
   const int more[] = {KEY(actor.lora_alpha), KEY(actor.lora_save_merged)};
@@ -113,6 +124,7 @@ treadle_status treadle_train_config_settle_lora(treadle_train_config *config) {
                      "%s: %s is %g: divided by lora_rank, %lld, it is beyond the numbers of fp32",
                      config->file, treadle_train_config_place(config, KEY(actor.lora_alpha)),
                      actor->lora_alpha, (long long)actor->lora_rank));
+  TRY(refuse_context(config));
   TRY(take_modules(config));
 out:
   return status;

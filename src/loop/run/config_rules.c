@@ -77,25 +77,6 @@ static treadle_status settle_micro_batch(treadle_train_config *config) {
   return TREADLE_OK;
 }
 
-double treadle_train_config_aux_loss(const treadle_train_settings *s) {
-  return s->training.moe_router_load_balancing_type == TREADLE_BALANCING_NONE
-             ? 0
-             : s->training.moe_aux_loss_coeff;
-}
-
-double treadle_train_config_bias_rate(const treadle_train_settings *s) {
-  return s->training.moe_router_enable_expert_bias ? s->training.moe_router_bias_update_rate : 0;
-}
-
-/* A coefficient of a loss that is not there would go unseen. */
-static treadle_status check_routers(treadle_train_config *config) {
-  const treadle_config_training *t = &config->settings.training;
-  if (t->moe_router_load_balancing_type == TREADLE_BALANCING_NONE && t->moe_aux_loss_coeff > 0)
-    REFUSE("%s: %s is %g, and %s is none; say aux_loss", config->file, PLACE(training.moe_aux_loss_coeff),
-           t->moe_aux_loss_coeff, PLACE(training.moe_router_load_balancing_type));
-  return TREADLE_OK;
-}
-
 static treadle_status check_schedule(treadle_train_config *config) {
   const treadle_train_settings *s = &config->settings;
   if (s->actor.min_lr > s->actor.lr)
@@ -238,7 +219,7 @@ treadle_status treadle_train_config_settle(treadle_train_config *config) {
     return treadle_train_config_settle_pools_alone(config);
   TRY(settle_micro_batch(config));
   TRY(check_schedule(config));
-  TRY(check_routers(config));
+  TRY(treadle_train_config_settle_routers(config));
   TRY(settle_layout(config));
   TRY(treadle_train_config_settle_lora(config));
   if (config->run == TREADLE_RUN_RL) TRY(treadle_train_config_settle_rl(config));

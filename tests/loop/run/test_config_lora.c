@@ -83,7 +83,12 @@ static void refused(void **state) {
        "actor_config.target_modules (line 4) is an empty list; name matrices"},
       {"  lora_target_modules: []\n", "actor_config.lora_target_modules (line 3) is an empty list"},
       {"  lora_rank: 4\n  lora_alpha: 1.0e-46\n", "actor_config.lora_alpha (line 4) is 1e-46: divided by "
-                                                  "lora_rank, 4, it is beyond the numbers of fp32"}};
+                                                  "lora_rank, 4, it is beyond the numbers of fp32"},
+      {"  lora_rank: 4\n  ulysses_sequence_parallel_size: 2\n",
+       "actor_config.lora_rank (line 3) is 4, with actor_config.ulysses_sequence_parallel_size (line 4): "
+       "adapters need all tokens"},
+      {"  lora_rank: 4\nmegatron_training: {moe_z_loss_coeff: 0.1}\n",
+       "actor_config.lora_rank (line 3) is 4, with megatron_training.moe_z_loss_coeff (line 4): routers"}};
   for (size_t i = 0; i < TEST_COUNT(texts); i++) {
     treadle_train_config *config;
     char text[256];
