@@ -44,7 +44,8 @@ treadle_status treadle_pass_product(treadle_pass *pass, const treadle_product *p
   const treadle_weight *first = product->terms[0].weight;
   treadle_gemm_inner inner = {.dtype = first->dtype,
                               .leaf = (int32_t)(first->columns / product->leaves),
-                              .range = treadle_pass_leaves(first, product->leaves)};
+                              .range = treadle_pass_leaves(first, product->leaves),
+                              .fine = product->fine};
   treadle_team_product w = {.packed = pass->buffers.packed};
   treadle_status status;
   if (!product->rows || !first->segment_count) return TREADLE_OK; /* padding is all that the rank has */
