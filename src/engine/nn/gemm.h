@@ -26,7 +26,7 @@ typedef struct treadle_gemm_inner {
   treadle_dtype dtype; /* of the weights: TREADLE_BF16 or TREADLE_FP32 */
   int32_t leaf;
   treadle_leaf_range range;
-  bool fine; /* where weights are bf16; neither gated nor turned */
+  bool fine; /* x is not rounded; such a product is neither gated nor turned */
 } treadle_gemm_inner;
 
 typedef struct treadle_gemm_segment {

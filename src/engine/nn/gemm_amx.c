@@ -253,7 +253,7 @@ AMX_CODE static void join_parts(const job *j, sums *of) {
 
 /* ---- The product ---- */
 
-/* Blocks of x, two or one of a fine product, for turn `turn` of `turns`, and which rows of the next panel are fetched meanwhile. */
+/* Blocks of x for turn `turn` of `turns`, of a fine product one a turn; and which rows of the next panel are fetched meanwhile. */
 static void set_turn(job *j, int64_t begin, int64_t turn, int64_t turns) {
   const treadle_gemm_product *p = j->p;
   int64_t each = p->gated ? SIDE : PANEL, next = treadle_smaller(j->panel.next, each);
@@ -324,8 +324,9 @@ AMX_CODE static void run_halves(job *j, int64_t begin, int64_t turns) {
     for (int64_t turn = 0; turn < turns; turn++) {
       set_turn(j, begin, turn, turns);
       multiply_leaf(j, all + turn);
-      if (half) join_parts(j, all + turn);
-      if (half) end_node(j, all + turn);
+      if (!half) continue;
+      join_parts(j, all + turn);
+      end_node(j, all + turn);
     }
   }
 }

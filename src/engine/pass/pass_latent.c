@@ -7,8 +7,8 @@
  *
  * W_uk is multiplied from its other side, so a copy of it is laid out [latent, nope] when the weights are bound.
  *
- * More products follow each other here than in grouped attention, and each would round what it multiplies to bf16. Half of what that does
- * to gradients comes from what goes down, from q_nope and from the sum of p * latent (docs/speed.md); so these products are fine. */
+ * More products follow each other here than in grouped attention, and each would round what it multiplies to bf16. Nearly half of what
+ * that does to gradients comes from what goes down, from q_nope and from the sum of p * latent (docs/speed.md); so these products are fine. */
 #include "pass/pass_steps.h"
 
 #include "base/alloc.h"
