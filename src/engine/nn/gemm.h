@@ -6,7 +6,8 @@
  * give different bits. Each has its order written at the top of its file.
  *
  * Weights are read where they lie: bf16 or fp32, row-major, at any alignment of their elements. One product may read several storage
- * tensors or parts of them, its segments. With bf16 weights x is rounded to bf16 (nearest, ties to even); products are added in fp32.
+ * tensors or parts of them, its segments. With bf16 weights x is rounded to bf16 (nearest, ties to even), unless the product is a fine one:
+ * then x is read as fp32, or, by a kernel that has nothing but bf16, as the sum of two such numbers. Products are added in fp32.
  * Weights are finite; who loads them sees to it. Subnormal values may count as 0, where a kernel says so.
  *
  *   pack  brings x into the form that the kernel reads, once for all products that share it; packed_bytes says how large that is
@@ -25,6 +26,7 @@ typedef struct treadle_gemm_inner {
   treadle_dtype dtype; /* of the weights: TREADLE_BF16 or TREADLE_FP32 */
   int32_t leaf;
   treadle_leaf_range range;
+  bool fine; /* x is not rounded; such a product is neither gated nor turned */
 } treadle_gemm_inner;
 
 typedef struct treadle_gemm_segment {

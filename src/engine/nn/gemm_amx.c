@@ -4,7 +4,9 @@
  * last step is the last 32 elements of the leaf, of which those that an earlier step had count as 0. The sum begins with +0. In each
  * step the even elements are added in ascending order, beginning with +0, by fused multiply-add, and the odd ones in the same way;
  * the two sums are added, and that is added to the sum. Every number that is read or made there and is subnormal becomes 0 (Intel's
- * manual, TDPBF16PS). Leaves, and only they as usual numbers: nn/leaf_tree.h. Leaves shorter than 32 are not taken.
+ * manual, TDPBF16PS). Leaves, and only they as usual numbers: nn/leaf_tree.h. Leaves shorter than 32 are not taken. In a fine product
+ * x is the sum of x rounded to bf16 and of what that leaves, rounded, too: the sum of a leaf is that with the first, plus that with the
+ * second, which take the places of two blocks of x.
  *
  * Weights are the first operand of the tile product, which wants them row by row as they lie. x is the second one, which wants pairs
  * of elements of 16 rows side by side: that is the packed form. So tiles are those of y turned, and are turned when they are
@@ -97,7 +99,7 @@ typedef struct job {
   int64_t ahead, ahead_rows,
       ahead_gates;     /* bytes to the rows of the next panel that are fetched in this turn; how many */
   int64_t block, rows; /* of x, the first of one or two blocks; rows in them */
-  bool two_tiles, two_blocks; /* of weights; of x */
+  bool two_tiles, two_blocks; /* of weights; of x, or the two parts of one */
   int32_t leaf;               /* of the range */
   int64_t from, to;           /* steps of the leaf; those before are in the sums already */
   float *y;                   /* of the node, the first row and column */
@@ -207,7 +209,7 @@ AMX_PART void begin_tiles(const job *j, const sums *to, bool two_tiles, bool two
 
 AMX_PART void multiply(job *j, sums *to, bool two_tiles, bool two_blocks) {
   const char *x = (const char *)j->p->packed + j->block * j->f.block_bytes + j->leaf * j->f.leaf_bytes;
-  const char *x2 = x + j->f.block_bytes;
+  const char *x2 = x + j->f.part_bytes;
   const int64_t leaf_at = (int64_t)j->leaf * j->p->inner.leaf * (int64_t)sizeof(uint16_t);
   const char *w = j->panel.weights + leaf_at, *w2 = j->second + leaf_at;
   const size_t w_row = (size_t)j->panel.stride, x_row = (size_t)j->f.width * sizeof(float);
@@ -242,9 +244,16 @@ AMX_CODE static void multiply_leaf(job *j, sums *to) {
     multiply(j, to, false, false);
 }
 
+/* A leaf of a fine product is done: what its two parts gave is added. */
+AMX_CODE static void join_parts(const job *j, sums *of) {
+  if (j->f.parts == 1) return;
+  add_tile(of->of[0], of->of[1]);
+  if (j->two_tiles) add_tile(of->of[2], of->of[3]);
+}
+
 /* ---- The product ---- */
 
-/* Blocks of x for turn `turn` of `turns`, and which rows of the next panel are fetched meanwhile. */
+/* Blocks of x for turn `turn` of `turns`, of a fine product one a turn; and which rows of the next panel are fetched meanwhile. */
 static void set_turn(job *j, int64_t begin, int64_t turn, int64_t turns) {
   const treadle_gemm_product *p = j->p;
   int64_t each = p->gated ? SIDE : PANEL, next = treadle_smaller(j->panel.next, each);
@@ -252,12 +261,12 @@ static void set_turn(job *j, int64_t begin, int64_t turn, int64_t turns) {
   j->ahead = (each + from) * j->panel.stride;
   j->ahead_rows = next * (turn + 1) / turns - from;
   j->ahead_gates = p->gated ? j->ahead_rows : 0;
-  j->block = begin + 2 * turn;
+  j->block = begin + 2 / j->f.parts * turn;
   j->y = p->turned ? p->y + j->panel.column * p->stride + j->block * j->f.width
                    : p->y + j->block * j->f.width * p->stride + j->panel.column;
-  j->rows = treadle_smaller(p->rows - j->block * j->f.width, 2 * j->f.width);
+  j->rows = treadle_smaller(p->rows - j->block * j->f.width, 2 / j->f.parts * j->f.width);
   j->two_tiles = p->gated || j->panel.rows > SIDE;
-  j->two_blocks = j->rows > j->f.width;
+  j->two_blocks = j->f.parts > 1 || j->rows > j->f.width;
 }
 
 /* What sums will be added to. */
@@ -295,6 +304,7 @@ AMX_CODE static void run_blocks(job *j) {
     treadle_leaf_step step = treadle_leaf_step_of(range, range.first + j->leaf);
     sums *top = j->stacks[j->which] + height;
     multiply_leaf(j, top);
+    join_parts(j, top);
     for (; step.merges > 0; step.merges--, height--, top--) add_sums(top - 1, top, j);
     height++;
     if (!step.ends) continue;
@@ -314,7 +324,9 @@ AMX_CODE static void run_halves(job *j, int64_t begin, int64_t turns) {
     for (int64_t turn = 0; turn < turns; turn++) {
       set_turn(j, begin, turn, turns);
       multiply_leaf(j, all + turn);
-      if (half) end_node(j, all + turn);
+      if (!half) continue;
+      join_parts(j, all + turn);
+      end_node(j, all + turn);
     }
   }
 }
@@ -322,7 +334,8 @@ AMX_CODE static void run_halves(job *j, int64_t begin, int64_t turns) {
 /* The panels of one part, for blocks [begin, end) of x. */
 AMX_CODE static void run_pass(job *j, treadle_gemm_walk walk, int64_t begin, int64_t end) {
   bool gated = j->p->gated;
-  int64_t shaped = 0, turns = (end - begin + 1) / 2; /* rows of weights that tiles are set for */
+  int64_t shaped = 0,
+          turns = ((end - begin) * j->f.parts + 1) / 2; /* shaped: rows of weights that tiles are set for */
   bool halves = j->p->inner.range.leaves == 1 && j->f.steps >= LONG && turns >= MANY_TURNS &&
                 turns <= 2 * TREADLE_LEAF_HEIGHT_MAX;
   while (treadle_gemm_next(&walk, &j->panel)) {

@@ -1,9 +1,11 @@
-/* How gemm_amx.c wants x: rounded to bf16, in tiles. */
+/* How gemm_amx.c wants x: rounded to bf16, in tiles; of a fine product, also what rounding has left, rounded in turn. */
 #ifndef TREADLE_NN_GEMM_AMX_FORM_H
 #define TREADLE_NN_GEMM_AMX_FORM_H
 
 #include "nn/gemm_parts.h"
 #include "nn/gemm_turn.h"
+
+#include <math.h>
 
 #define AMX_CODE __attribute__((target("amx-tile,amx-bf16,avx2,fma,avx512f,avx512bw,avx512dq,avx512vl")))
 #define AMX_PART AMX_CODE __attribute__((always_inline)) static inline
@@ -21,21 +23,25 @@ enum {
 };
 
 /* Rows are taken in blocks of 16, or all in one where there are fewer. [block][leaf][step][16 pairs][row of the block][2]; rows of the
- * last block that x does not have are 0, and so are elements that an earlier step had. */
+ * last block that x does not have are 0, and so are elements that an earlier step had. In a fine product each block is followed by one
+ * of what is left of its rows. */
 
 typedef struct form {
   int64_t width;  /* rows of a block, 1 to 16 */
   int64_t blocks; /* of rows */
   int64_t steps;  /* of a leaf */
-  int64_t tile_bytes, leaf_bytes, block_bytes;
+  int64_t parts;  /* of a block: 1, or 2 in a fine product */
+  int64_t tile_bytes, leaf_bytes, part_bytes, block_bytes;
 } form;
 
 static form form_of(treadle_gemm_inner inner, int64_t rows) {
   form f = {.width = treadle_smaller(rows, SIDE), .steps = (inner.leaf + STEP - 1) / STEP};
   f.blocks = rows ? (rows + f.width - 1) / f.width : 0;
+  f.parts = inner.fine ? 2 : 1;
   f.tile_bytes = f.width * LINE;
   f.leaf_bytes = f.tile_bytes * f.steps;
-  f.block_bytes = f.leaf_bytes * inner.range.leaves;
+  f.part_bytes = f.leaf_bytes * inner.range.leaves;
+  f.block_bytes = f.part_bytes * f.parts;
   return f;
 }
 
@@ -49,21 +55,34 @@ static size_t packed_bytes(treadle_gemm_inner inner, int64_t rows) {
   return (size_t)(f.block_bytes * f.blocks);
 }
 
-/* 32 elements as 16 pairs; the first `skipped` are 0. */
-AMX_PART __m512i pairs_of(const float *x, int64_t skipped) {
+/* What rounding leaves of x: nothing where that is infinite. */
+AMX_PART __m512 left_of(__m512 x) {
+  __m512i bits = _mm512_and_si512(treadle_gemm_round(x), _mm512_set1_epi32((int)0xffff0000));
+  __m512 whole = _mm512_castsi512_ps(bits);
+  __mmask16 finite = _mm512_cmp_ps_mask(_mm512_abs_ps(whole), _mm512_set1_ps(INFINITY), _CMP_LT_OQ);
+  return _mm512_maskz_sub_ps(finite, x, whole);
+}
+
+/* 32 elements as 16 pairs, or what rounding leaves of them (part 1); the first `skipped` are 0. */
+AMX_PART __m512i pairs_of(const float *x, int64_t skipped, int64_t part) {
   static const uint16_t upper[32] = {1,  3,  5,  7,  9,  11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31,
                                      33, 35, 37, 39, 41, 43, 45, 47, 49, 51, 53, 55, 57, 59, 61, 63};
   uint32_t taken = UINT32_MAX << skipped;
-  __m512i low = treadle_gemm_round(_mm512_maskz_loadu_ps((__mmask16)taken, x));
-  __m512i high = treadle_gemm_round(_mm512_maskz_loadu_ps((__mmask16)(taken >> 16), x + 16));
-  return _mm512_permutex2var_epi16(low, _mm512_loadu_si512(upper), high);
+  __m512 low = _mm512_maskz_loadu_ps((__mmask16)taken, x);
+  __m512 high = _mm512_maskz_loadu_ps((__mmask16)(taken >> 16), x + 16);
+  if (part) {
+    low = left_of(low);
+    high = left_of(high);
+  }
+  return _mm512_permutex2var_epi16(treadle_gemm_round(low), _mm512_loadu_si512(upper),
+                                   treadle_gemm_round(high));
 }
 
-AMX_CODE static void pack_tile(char *to, const float *x, int64_t stride, int64_t rows, int64_t width,
-                               int64_t skipped) {
+AMX_PART void pack_tile(char *to, const float *x, int64_t stride, int64_t rows, int64_t width,
+                        int64_t skipped, int64_t part) {
   __m512i row[SIDE];
   if (width == 1) {
-    _mm512_storeu_si512(to, pairs_of(x, skipped));
+    _mm512_storeu_si512(to, pairs_of(x, skipped, part));
     return;
   }
   for (int64_t i = 0; i < rows; i++) {
@@ -72,7 +91,7 @@ AMX_CODE static void pack_tile(char *to, const float *x, int64_t stride, int64_t
   }
 #pragma GCC unroll 16
   for (int i = 0; i < SIDE; i++)
-    row[i] = i < rows ? pairs_of(x + i * stride, skipped) : _mm512_setzero_si512();
+    row[i] = i < rows ? pairs_of(x + i * stride, skipped, part) : _mm512_setzero_si512();
   treadle_gemm_turn(row);
   __mmask16 written = (__mmask16)((1u << width) - 1);
 #pragma GCC unroll 16
@@ -121,6 +140,16 @@ AMX_CODE static void pack_turned(const treadle_gemm_source *source, void *packed
   }
 }
 
+AMX_CODE static void pack_whole(char *to, const float *x, int64_t stride, int64_t rows, int64_t width,
+                                int64_t skipped) {
+  pack_tile(to, x, stride, rows, width, skipped, 0);
+}
+
+AMX_CODE static void pack_left(char *to, const float *x, int64_t stride, int64_t rows, int64_t width,
+                               int64_t skipped) {
+  pack_tile(to, x, stride, rows, width, skipped, 1);
+}
+
 /* Parts are cut between leaves of blocks. */
 AMX_CODE static void pack(const treadle_gemm_source *source, void *packed, int32_t index, int32_t count) {
   form f = form_of(source->inner, source->rows);
@@ -133,10 +162,12 @@ AMX_CODE static void pack(const treadle_gemm_source *source, void *packed, int32
   for (; unit < end; unit++) {
     int64_t row = unit / leaves * f.width, rows = treadle_smaller(source->rows - row, f.width);
     const float *x = source->x + row * source->stride + unit % leaves * source->inner.leaf;
-    char *to = (char *)packed + unit * f.leaf_bytes;
+    char *to = (char *)packed + unit / leaves * f.block_bytes + unit % leaves * f.leaf_bytes;
     for (int64_t step = 0; step < f.steps; step++, to += f.tile_bytes) {
       int64_t at = step_at(source->inner, step);
-      pack_tile(to, x + at, source->stride, rows, f.width, step * STEP - at);
+      pack_whole(to, x + at, source->stride, rows, f.width, step * STEP - at);
+      if (f.parts > 1)
+        pack_left(to + f.part_bytes, x + at, source->stride, rows, f.width, step * STEP - at);
     }
   }
 }

@@ -62,14 +62,17 @@ DOT_PART dot_vec in_order(__m256 halves) { /* what a shuffle of two registers ha
   return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(halves), 0xd8));
 }
 
-DOT_PART void dot_pack_step(float *to, const float *from, treadle_dtype dtype) {
+DOT_PART void dot_pack_step(float *to, const float *from, treadle_gemm_inner inner) {
   dot_vec low = dot_load(from);
-  if (dtype != TREADLE_BF16) {
+  if (inner.dtype != TREADLE_BF16) {
     dot_store(to, low);
     return;
   }
-  low = rounded(low);
-  dot_vec high = rounded(dot_load(from + DOT_LANES));
+  dot_vec high = dot_load(from + DOT_LANES);
+  if (!inner.fine) {
+    low = rounded(low);
+    high = rounded(high);
+  }
   dot_store(to, in_order(_mm256_shuffle_ps(low, high, 0x88)));
   dot_store(to + DOT_LANES, in_order(_mm256_shuffle_ps(low, high, 0xdd)));
 }

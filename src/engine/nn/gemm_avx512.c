@@ -71,16 +71,19 @@ DOT_PART dot_vec rounded(dot_vec value) {
   return _mm512_castsi512_ps(_mm512_and_si512(upper, _mm512_set1_epi32((int)0xffff0000)));
 }
 
-DOT_PART void dot_pack_step(float *to, const float *from, treadle_dtype dtype) {
+DOT_PART void dot_pack_step(float *to, const float *from, treadle_gemm_inner inner) {
   const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
   const __m512i odd = _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
   dot_vec low = dot_load(from);
-  if (dtype != TREADLE_BF16) {
+  if (inner.dtype != TREADLE_BF16) {
     dot_store(to, low);
     return;
   }
-  low = rounded(low);
-  dot_vec high = rounded(dot_load(from + DOT_LANES));
+  dot_vec high = dot_load(from + DOT_LANES);
+  if (!inner.fine) {
+    low = rounded(low);
+    high = rounded(high);
+  }
   dot_store(to, _mm512_permutex2var_ps(low, even, high));
   dot_store(to + DOT_LANES, _mm512_permutex2var_ps(low, odd, high));
 }

@@ -7,7 +7,7 @@
  *   DOT_COLUMNS             rows of weights that are taken together: a panel, 4 or 8
  *   DOT_NEAR                bytes of packed x that are to stay in the second-level cache while panels go by
  *   dot_widen(v, from, dtype)       the weights of one step as vectors; how many: dot_vectors(dtype)
- *   dot_pack_step(to, from, dtype)  the x of one step, rounded, in the same order of elements
+ *   dot_pack_step(to, from, inner)  the x of one step, rounded where it is to be, in the same order of elements
  *   dot_reduce(v[DOT_COLUMNS])      the sums over lanes of as many vectors, as one dot_out; dot_out_load, dot_out_store, dot_out_add
  *
  * A leaf is cut into steps of dot_vectors * DOT_LANES elements. Where that does not divide it, the last step is the last elements of the
@@ -60,12 +60,12 @@ DOT_CODE static void dot_pack_leaf(float *to, const float *x, const dot_form *f,
   for (int64_t step = 0; step < f->steps; step++) {
     int64_t at = dot_step_at(f, inner.leaf, step), done = step * f->step - at;
     if (done == 0 && at + f->step <= inner.leaf) {
-      dot_pack_step(to + step * f->step, x + at, inner.dtype);
+      dot_pack_step(to + step * f->step, x + at, inner);
       continue;
     }
     float part[2 * DOT_LANES] = {0};
     for (int64_t k = done; k < f->step && at + k < inner.leaf; k++) part[k] = x[at + k];
-    dot_pack_step(to + step * f->step, part, inner.dtype);
+    dot_pack_step(to + step * f->step, part, inner);
   }
 }
 

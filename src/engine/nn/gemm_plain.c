@@ -26,7 +26,7 @@ static void pack(const treadle_gemm_source *source, void *packed, int32_t index,
   for (; row < end; row++) {
     const float *from = source->x + row * source->stride;
     float *to = (float *)packed + row * width;
-    if (source->inner.dtype == TREADLE_FP32)
+    if (source->inner.dtype == TREADLE_FP32 || source->inner.fine)
       memcpy(to, from, (size_t)width * sizeof *to);
     else
       for (int64_t k = 0; k < width; k++) to[k] = treadle_gemm_widen(treadle_bf16_of_float(from[k]));

@@ -5,7 +5,10 @@
  *   score = (q_nope W_uk) . latent + q_rope . k_rope          W_uk [nope, latent], W_uv [value, latent]: rows of kv_up
  *   o     = W_uv (sum of p * latent)
  *
- * W_uk is multiplied from its other side, so a copy of it is laid out [latent, nope] when the weights are bound. */
+ * W_uk is multiplied from its other side, so a copy of it is laid out [latent, nope] when the weights are bound.
+ *
+ * More products follow each other here than in grouped attention, and each would round what it multiplies to bf16. Nearly half of what
+ * that does to gradients comes from what goes down, from q_nope and from the sum of p * latent (docs/speed.md); so these products are fine. */
 #include "pass/pass_steps.h"
 
 #include "base/alloc.h"
@@ -60,7 +63,8 @@ treadle_status treadle_pass_latent_down(treadle_pass *p, int32_t layer, int64_t 
                               .terms = {{&weight[TREADLE_ROLE_KV_DOWN], kv}, {&weight[TREADLE_ROLE_Q], 0}},
                               .terms_count = narrow ? 1 : 2,
                               .y = b->wide,
-                              .y_stride = b->wide_columns};
+                              .y_stride = b->wide_columns,
+                              .fine = true};
   treadle_product queries = in;
   treadle_status status;
   TRY(treadle_pass_product(p, &in));
@@ -186,7 +190,9 @@ static void multiply_heads(void *context, int32_t index, int32_t count) {
 
 static treadle_status run_by_head(by_head *w, treadle_dtype dtype, int64_t inner) {
   treadle_status status;
-  w->inner = (treadle_gemm_inner){.dtype = dtype, .leaf = (int32_t)inner, .range = {0, 1, 1}};
+  w->inner.dtype = dtype;
+  w->inner.leaf = (int32_t)inner;
+  w->inner.range = (treadle_leaf_range){0, 1, 1};
   TRY(treadle_gemm_choose(w->pass->options.kernels, dtype, (int32_t)inner, &w->kernel));
   treadle_team_run(w->pass->team, multiply_heads, w);
 out:
@@ -196,6 +202,7 @@ out:
 static treadle_status to_latent(treadle_pass *p, int32_t layer, int64_t rows) {
   const treadle_transformer *d = p->transformer;
   by_head w = {.pass = p,
+               .inner = {.fine = true},
                .x = p->buffers.wide,
                .x_stride = p->buffers.wide_columns,
                .x_head = d->head_dim,
@@ -215,6 +222,7 @@ static treadle_status from_latent(treadle_pass *p, int32_t layer, int64_t rows) 
   const treadle_weight *up = &p->layers[layer].weight[TREADLE_ROLE_KV_UP];
   int64_t stride = up->segments[0].stride, each = (int64_t)treadle_dtype_bytes(up->dtype);
   by_head w = {.pass = p,
+               .inner = {.fine = true},
                .x = p->buffers.latent_found,
                .x_stride = p->heads.count * d->latent_dim,
                .x_head = d->latent_dim,

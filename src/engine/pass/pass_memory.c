@@ -25,13 +25,14 @@ static void note_kernel(treadle_pass *p, const treadle_gemm_kernel *kernel) {
 
 /* Bytes of packed rows for a product of this weight. */
 static treadle_status measure_product(treadle_pass *p, const treadle_weight *weight, int64_t leaves,
-                                      int64_t rows) {
+                                      int64_t rows, bool fine) {
   const treadle_gemm_kernel *kernel;
   treadle_status status;
   if (!weight || !weight->segment_count) return TREADLE_OK;
   treadle_gemm_inner inner = {.dtype = weight->dtype,
                               .leaf = (int32_t)(weight->columns / leaves),
-                              .range = treadle_pass_leaves(weight, leaves)};
+                              .range = treadle_pass_leaves(weight, leaves),
+                              .fine = fine};
   TRY(treadle_gemm_choose(p->options.kernels, inner.dtype, inner.leaf, &kernel));
   note_kernel(p, kernel);
   size_t bytes = kernel->packed_bytes(inner, rows);
@@ -45,7 +46,8 @@ out:
 /* The same of products head by head, of which each thread does one at a time. */
 static treadle_status measure_heads(treadle_pass *p, int64_t inner) {
   const treadle_gemm_kernel *kernel;
-  treadle_gemm_inner one = {.dtype = p->options.dtype, .leaf = (int32_t)inner, .range = {0, 1, 1}};
+  treadle_gemm_inner one = {
+      .dtype = p->options.dtype, .leaf = (int32_t)inner, .range = {0, 1, 1}, .fine = true};
   treadle_status status;
   TRY(treadle_gemm_choose(p->options.kernels, one.dtype, one.leaf, &kernel));
   note_kernel(p, kernel);
@@ -62,6 +64,11 @@ static int64_t leaves_of(const treadle_pass *p, treadle_role role) {
                                             : 1;
 }
 
+static bool is_fine(const treadle_pass *p, treadle_role role) {
+  return p->transformer->attention == TREADLE_ATTENTION_MLA &&
+         (role == TREADLE_ROLE_KV_DOWN || role == TREADLE_ROLE_Q_DOWN || role == TREADLE_ROLE_Q);
+}
+
 static treadle_status measure_layer(treadle_pass *p, int32_t number) {
   const treadle_layer_weights *w = &p->layers[number];
   const treadle_transformer *d = p->transformer;
@@ -71,7 +78,8 @@ static treadle_status measure_layer(treadle_pass *p, int32_t number) {
   if (!w->weight[TREADLE_ROLE_O].segment_count) return TREADLE_OK;
   for (int role = 0; role < TREADLE_ROLES; role++)
     if (w->weight[role].columns > 1)
-      TRY(measure_product(p, &w->weight[role], leaves_of(p, (treadle_role)role), rows));
+      TRY(measure_product(p, &w->weight[role], leaves_of(p, (treadle_role)role), rows,
+                          is_fine(p, (treadle_role)role)));
   b->wide_columns = treadle_larger(b->wide_columns, 2 * w->weight[TREADLE_ROLE_DOWN].column_count);
   b->wide_columns = treadle_larger(b->wide_columns, 2 * w->weight[TREADLE_ROLE_SHARED_DOWN].column_count);
   b->middle_columns = treadle_larger(b->middle_columns, w->weight[TREADLE_ROLE_DOWN].column_count);
@@ -90,8 +98,8 @@ static treadle_status measure_layer(treadle_pass *p, int32_t number) {
   int64_t held = 0;
   for (int64_t e = 0; w->expert_down && e < d->routing.experts; e++) {
     held += w->expert_down[e].segment_count > 0;
-    TRY(measure_product(p, &w->expert_gate[e], 1, block));
-    TRY(measure_product(p, &w->expert_down[e], p->expert_leaves, block));
+    TRY(measure_product(p, &w->expert_gate[e], 1, block, false));
+    TRY(measure_product(p, &w->expert_down[e], p->expert_leaves, block, false));
     b->expert_nodes =
         treadle_larger(b->expert_nodes,
                        treadle_leaf_nodes(treadle_pass_leaves(&w->expert_down[e], p->expert_leaves), NULL));
@@ -178,7 +186,7 @@ treadle_status treadle_pass_measure(treadle_pass *p) {
   treadle_pass_buffers *b = &p->buffers;
   treadle_status status = TREADLE_OK;
   for (int32_t l = 0; l < d->layers; l++) TRY(measure_layer(p, l));
-  TRY(measure_product(p, &p->head, 1, p->options.most_logits));
+  TRY(measure_product(p, &p->head, 1, p->options.most_logits, false));
   if (b->head_packed_bytes * (size_t)p->options.threads > b->packed_bytes)
     b->packed_bytes = b->head_packed_bytes * (size_t)p->options.threads;
   treadle_pass_place(p, NULL);

@@ -3,6 +3,8 @@
 
 #include "nn/team_product.h"
 
+#include <assert.h>
+
 /* The segments of all terms, and the inner dimension, which they share. */
 static int32_t list_segments(treadle_pass *pass, const treadle_product *product) {
   int32_t total = 0;
@@ -44,9 +46,11 @@ treadle_status treadle_pass_product(treadle_pass *pass, const treadle_product *p
   const treadle_weight *first = product->terms[0].weight;
   treadle_gemm_inner inner = {.dtype = first->dtype,
                               .leaf = (int32_t)(first->columns / product->leaves),
-                              .range = treadle_pass_leaves(first, product->leaves)};
+                              .range = treadle_pass_leaves(first, product->leaves),
+                              .fine = product->fine};
   treadle_team_product w = {.packed = pass->buffers.packed};
   treadle_status status;
+  assert(!product->gated || !product->fine);
   if (!product->rows || !first->segment_count) return TREADLE_OK; /* padding is all that the rank has */
   TRY(treadle_gemm_choose(pass->options.kernels, inner.dtype, inner.leaf, &w.kernel));
   w.source = (treadle_gemm_source){

@@ -260,6 +260,7 @@ typedef struct treadle_product {
   float *y; /* [nodes, rows, ...] */
   int64_t y_stride, node_stride;
   bool gated; /* the first term is multiplied by silu of the second */
+  bool fine;  /* x is not rounded (nn/gemm.h) */
 } treadle_product;
 
 /* Can the products with these two, which have one leaf, be one that is gated? */

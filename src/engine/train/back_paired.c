@@ -71,7 +71,7 @@ treadle_status treadle_paired_input(const treadle_back *back, const treadle_back
   for (int i = 0; i < in->count; i++) j.leaf += in->terms[i].share;
   j.leaf = treadle_back_leaf(j.leaf);
   j.width = j.leaf * in->leaves.leaves;
-  const treadle_gemm_inner inner = {TREADLE_BF16, (int32_t)j.leaf, in->leaves};
+  const treadle_gemm_inner inner = {.dtype = TREADLE_BF16, .leaf = (int32_t)j.leaf, .range = in->leaves};
   w.segment = (treadle_gemm_segment){.weights = back->buffers.joined, .rows = in->rows, .stride = j.width};
   TRY(choose(&back->pass->options, inner, &w));
   list_rows(&j, back->buffers.pointers);
@@ -98,7 +98,8 @@ out:
 static treadle_gemm_inner tokens_of(int64_t rows) {
   int32_t leaf;
   int64_t width = treadle_back_tokens(rows, &leaf);
-  return (treadle_gemm_inner){TREADLE_BF16, leaf, {0, (int32_t)(width / leaf), (int32_t)(width / leaf)}};
+  const int32_t leaves = (int32_t)(width / leaf);
+  return (treadle_gemm_inner){.dtype = TREADLE_BF16, .leaf = leaf, .range = {0, leaves, leaves}};
 }
 
 /* Rows of the narrower operand are turned, those of the other one packed in pairs. x is turned where it has no more columns than the residual
@@ -261,7 +262,8 @@ out:
 }
 
 bool treadle_paired_can(const treadle_pass_options *options) {
-  const treadle_gemm_inner least = {TREADLE_BF16, (int32_t)treadle_back_leaf(1), {0, 1, 1}};
+  const treadle_gemm_inner least = {
+      .dtype = TREADLE_BF16, .leaf = (int32_t)treadle_back_leaf(1), .range = {0, 1, 1}};
   treadle_team_product w;
   return options->dtype == TREADLE_BF16 && choose(options, least, &w) == TREADLE_OK && w.kernel->turns;
 }

@@ -190,16 +190,17 @@ treadle_status treadle_back_input(const treadle_back *back, const treadle_back_i
   w.width = w.leaf * w.leaves;
   treadle_team_run(back->pass->team, turn_weights, &w);
   treadle_team_run(back->pass->team, join_rows, &w);
-  const turned_product product = {.inner = {back->pass->options.dtype, (int32_t)w.leaf, inputs->leaves},
-                                  .x = back->buffers.joined,
-                                  .weights = back->buffers.turned,
-                                  .rows = inputs->rows,
-                                  .stride = w.width,
-                                  .columns = w.columns,
-                                  .width = w.width,
-                                  .y = inputs->dx,
-                                  .y_stride = inputs->stride,
-                                  .node_stride = inputs->rows * inputs->stride};
+  const turned_product product = {
+      .inner = {.dtype = back->pass->options.dtype, .leaf = (int32_t)w.leaf, .range = inputs->leaves},
+      .x = back->buffers.joined,
+      .weights = back->buffers.turned,
+      .rows = inputs->rows,
+      .stride = w.width,
+      .columns = w.columns,
+      .width = w.width,
+      .y = inputs->dx,
+      .y_stride = inputs->stride,
+      .node_stride = inputs->rows * inputs->stride};
   return multiply_turned(back, &product);
 }
 
@@ -308,7 +309,7 @@ treadle_status treadle_back_weight(const treadle_back *back, const treadle_back_
   }
   if (back->pairs) return treadle_paired_weight(back, term, grad, rows);
   product.width = product.stride = treadle_back_tokens(rows, &leaf);
-  product.inner = (treadle_gemm_inner){back->pass->options.dtype, leaf, {0, 0, 0}};
+  product.inner = (treadle_gemm_inner){.dtype = back->pass->options.dtype, .leaf = leaf};
   product.inner.range.leaves = product.inner.range.all = (int32_t)(product.width / leaf);
   product.x = back->buffers.turned_dy;
   product.y_stride = columns;

@@ -81,8 +81,9 @@ static int64_t most_leaves(const treadle_back *back) {
 /* Tokens of a micro batch as leaves, of which there are as many as can be. */
 static treadle_gemm_inner most_tokens(const treadle_back *back) {
   int64_t products = most_leaves(back);
-  return (treadle_gemm_inner){
-      back->pass->options.dtype, TREADLE_PRODUCT_LEAF, {0, (int32_t)products, (int32_t)products}};
+  return (treadle_gemm_inner){.dtype = back->pass->options.dtype,
+                              .leaf = TREADLE_PRODUCT_LEAF,
+                              .range = {0, (int32_t)products, (int32_t)products}};
 }
 
 static treadle_status measure_paired(const treadle_back *back, sizes *s, treadle_gemm_inner inner,
@@ -104,8 +105,9 @@ out:
 static treadle_status measure_input(const treadle_back *back, sizes *s, int64_t share, int64_t leaves,
                                     int64_t columns, int64_t rows) {
   int64_t leaf = treadle_back_leaf(share);
-  treadle_gemm_inner inner = {
-      back->pass->options.dtype, (int32_t)leaf, {0, (int32_t)leaves, (int32_t)leaves}};
+  treadle_gemm_inner inner = {.dtype = back->pass->options.dtype,
+                              .leaf = (int32_t)leaf,
+                              .range = {0, (int32_t)leaves, (int32_t)leaves}};
   if (!leaves) return TREADLE_OK;
   if (back->outer) {
     treadle_outer_measure(back->outer, share * leaves, columns, &s->turned, &s->outer);

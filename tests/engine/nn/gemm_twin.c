@@ -70,3 +70,5 @@ test_gemm_twin *test_gemm_twin_of(const char *name) {
     if (strcmp(name, twins[i].name) == 0) return twins[i].twin;
   return NULL;
 }
+
+bool test_gemm_twin_has_parts(const char *name) { return strcmp(name, "amx") == 0; }

@@ -4,12 +4,16 @@
 
 #include "treadle.h"
 
+#include <stdbool.h>
 #include <stdint.h>
 
-/* The sum of one leaf: x rounded to the type of the weights and w widened, `leaf` of each. */
+/* The sum of one leaf: x as the kernel reads it and w widened, `leaf` of each. */
 typedef float test_gemm_twin(treadle_dtype dtype, const float *x, const float *w, int32_t leaf);
 
 /* That of a kernel by its name; NULL: there is none. */
 test_gemm_twin *test_gemm_twin_of(const char *name);
+
+/* Does this kernel read the x of a fine product as two numbers of bf16, with a sum each, which are added? Others read x as it is. */
+bool test_gemm_twin_has_parts(const char *name);
 
 #endif

@@ -18,9 +18,11 @@ typedef struct draw {
   treadle_random random;
   const treadle_gemm_kernel *kernel;
   treadle_dtype dtype;
+  bool fine;
   int32_t leaf, all;
   int64_t width, rows, outs;
-  float *x, *x_seen; /* [rows, width], as given and as rounded */
+  float *x, *x_seen; /* [rows, width], as given and as the kernel reads it */
+  float *x_left;     /* the second part of x, which is added to the first; 0 where there is none */
   float *w;          /* [outs, width] */
   float *wanted;     /* [rows, outs] */
 } draw;
@@ -42,23 +44,41 @@ static float round_to(treadle_dtype dtype, float value) {
   return dtype == TREADLE_BF16 ? treadle_bf16_to_float(treadle_bf16_of_float(value)) : value;
 }
 
-static float sum_of(const draw *d, test_gemm_twin *twin, const float *x, const float *w, int32_t leaves) {
-  if (leaves == 1) return twin(d->dtype, x, w, d->leaf);
+/* Of row `row` of x and of w, `leaves` leaves from element `at` on. */
+static float sum_of(const draw *d, test_gemm_twin *twin, int64_t row, const float *w, int64_t at,
+                    int32_t leaves) {
+  if (leaves == 1) {
+    float sum = twin(d->dtype, d->x_seen + row * d->width + at, w + at, d->leaf);
+    if (d->fine && test_gemm_twin_has_parts(d->kernel->name))
+      sum += twin(d->dtype, d->x_left + row * d->width + at, w + at, d->leaf);
+    return sum;
+  }
   int32_t left = leaves / 2;
-  int64_t at = (int64_t)left * d->leaf;
-  return sum_of(d, twin, x, w, left) + sum_of(d, twin, x + at, w + at, leaves - left);
+  return sum_of(d, twin, row, w, at, left) +
+         sum_of(d, twin, row, w, at + (int64_t)left * d->leaf, leaves - left);
 }
 
 /* The exact sum is near: each product and addition is off by at most 2^-24 of what has been added. */
-static void check_near(const draw *d, const float *x, const float *w, float got) {
+static void check_near(const draw *d, int64_t row, const float *w, float got) {
   double exact = 0, magnitude = 0;
   for (int64_t k = 0; k < d->width; k++) {
-    exact += (double)x[k] * (double)w[k];
-    magnitude += fabs((double)x[k] * (double)w[k]);
+    const double x = (double)d->x_seen[row * d->width + k] + (double)d->x_left[row * d->width + k];
+    exact += x * (double)w[k];
+    magnitude += fabs(x * (double)w[k]);
   }
   double error = fabs((double)got - exact);
   double bound = (double)(d->leaf / 8 + 40) * 0x1p-24 * magnitude + (double)d->width * 0x1p-125;
   if (!(error <= bound)) fail_msg("%g instead of %g, %g allowed", (double)got, exact, bound);
+}
+
+/* x[i] as the kernel reads it. A fine product has 16 bits of it at least. */
+static void see(draw *d, size_t i) {
+  const bool parts = test_gemm_twin_has_parts(d->kernel->name);
+  d->x_seen[i] = d->fine && !parts ? d->x[i] : round_to(d->dtype, d->x[i]);
+  d->x_left[i] = d->fine && parts ? round_to(d->dtype, d->x[i] - d->x_seen[i]) : 0;
+  if (d->fine)
+    assert_true(fabs((double)d->x[i] - (double)d->x_seen[i] - (double)d->x_left[i]) <=
+                0x1p-16 * fabs((double)d->x[i]) + 0x1p-133);
 }
 
 static void make(draw *d) {
@@ -69,26 +89,28 @@ static void make(draw *d) {
   size_t x_count = (size_t)(d->rows * d->width), w_count = (size_t)(d->outs * d->width);
   d->x = treadle_alloc_array(x_count, sizeof *d->x);
   d->x_seen = treadle_alloc_array(x_count, sizeof *d->x_seen);
+  d->x_left = treadle_alloc_array(x_count, sizeof *d->x_left);
   d->w = treadle_alloc_array(w_count, sizeof *d->w);
   d->wanted = treadle_alloc_array((size_t)(d->rows * d->outs), sizeof *d->wanted);
-  assert_true(d->x && d->x_seen && d->w && d->wanted);
+  assert_true(d->x && d->x_seen && d->x_left && d->w && d->wanted);
   for (size_t i = 0; i < x_count; i++) {
     d->x[i] = value_of(d, spread);
-    d->x_seen[i] = round_to(d->dtype, d->x[i]);
+    see(d, i);
   }
   for (size_t i = 0; i < w_count; i++) d->w[i] = round_to(d->dtype, value_of(d, spread));
   for (int64_t row = 0; row < d->rows; row++)
     for (int64_t out = 0; out < d->outs; out++) {
-      const float *x = d->x_seen + row * d->width, *w = d->w + out * d->width;
-      float sum = sum_of(d, twin, x, w, d->all);
+      const float *w = d->w + out * d->width;
+      float sum = sum_of(d, twin, row, w, 0, d->all);
       d->wanted[row * d->outs + out] = sum;
-      check_near(d, x, w, sum);
+      check_near(d, row, w, sum);
     }
 }
 
 static void unmake(draw *d) {
   treadle_free(d->x);
   treadle_free(d->x_seen);
+  treadle_free(d->x_left);
   treadle_free(d->w);
   treadle_free(d->wanted);
 }
@@ -138,7 +160,7 @@ static void run_rank(draw *d, way how, treadle_leaf_range range, float *y, int64
   treadle_gemm_segment segments[SEGMENTS_MAX];
   int64_t width = (int64_t)range.leaves * d->leaf, gap = between(d, 0, 9), shift = between(d, 0, 15);
   float *x = malloc((size_t)((width + gap) * how.rows + shift + 1) * sizeof *x), *at = x + shift;
-  treadle_gemm_inner inner = {.dtype = d->dtype, .leaf = d->leaf, .range = range};
+  treadle_gemm_inner inner = {.dtype = d->dtype, .leaf = d->leaf, .range = range, .fine = d->fine};
   size_t bytes = d->kernel->packed_bytes(inner, how.rows);
   void *packed = aligned_alloc(TREADLE_GEMM_ALIGNMENT, (bytes + 64) / 64 * 64);
   assert_true(x && packed);
@@ -170,11 +192,11 @@ static void compare(const draw *d, way how, const float *y, int64_t stride) {
     for (int64_t out = 0; out < d->outs; out++)
       if (memcmp(&got[out], &wanted[out], sizeof *got) != 0)
         fail_msg(
-            "%s, %s: row %d of %d (from %d on), column %d of %d, %d leaves of %d, %d ranks, %d threads, "
+            "%s, %s%s: row %d of %d (from %d on), column %d of %d, %d leaves of %d, %d ranks, %d threads, "
             "%d segments: %a instead of %a",
-            d->kernel->name, treadle_dtype_name(d->dtype), (int)row, (int)how.rows, (int)how.first,
-            (int)out, (int)d->outs, (int)d->all, (int)d->leaf, (int)how.ranks, (int)how.threads,
-            (int)how.segments, (double)got[out], (double)wanted[out]);
+            d->kernel->name, treadle_dtype_name(d->dtype), d->fine ? ", fine" : "", (int)row, (int)how.rows,
+            (int)how.first, (int)out, (int)d->outs, (int)d->all, (int)d->leaf, (int)how.ranks,
+            (int)how.threads, (int)how.segments, (double)got[out], (double)wanted[out]);
     for (int64_t out = d->outs; out < stride; out++) assert_true(got[out] == untouched);
   }
 }
@@ -220,6 +242,7 @@ static void draw_shape(draw *d) {
   d->rows = between(d, 0, 2) ? between(d, 1, 20) : between(d, 1, ROWS_MAX);
   d->outs = between(d, 0, 2) ? between(d, 1, 24) : between(d, 1, 100);
   if (d->rows * d->outs > 900) d->outs = 900 / d->rows;
+  d->fine = between(d, 0, 2) == 0;
 }
 
 static void try_shape(draw *d) {
@@ -271,8 +294,9 @@ static void rows_do_not_depend_on_others(void **state) {
 /* Each number of rows, with the first one at each place. */
 static void check_batches(const treadle_gemm_kernel *kernel) {
   draw d = {.random = {7}, .kernel = kernel, .leaf = 80, .all = 3, .rows = ROWS_MAX, .outs = 37};
-  for (int dtype = 0; dtype < 2; dtype++) {
-    d.dtype = dtype ? TREADLE_BF16 : TREADLE_FP32;
+  for (int kind = 0; kind < 3; kind++) {
+    d.dtype = kind ? TREADLE_BF16 : TREADLE_FP32;
+    d.fine = kind == 2;
     if (!kernel->takes(d.dtype, d.leaf)) continue;
     make(&d);
     for (int64_t rows = 1; rows <= ROWS_MAX; rows++)
@@ -299,9 +323,12 @@ static void batches_do_not_matter(void **state) {
 /* Enough rows, and long enough leaves, that kernels take them in several passes and runs. */
 static void check_large(const treadle_gemm_kernel *kernel) {
   static const int64_t sizes[][3] = {{230, 2600, 1}, {300, 100, 24}, {9, 5000, 1}, {100, 1100, 2}};
-  for (int i = 0; i < 8; i++) {
-    draw d = {.random = {(uint64_t)i}, .kernel = kernel, .dtype = i % 2 ? TREADLE_BF16 : TREADLE_FP32};
-    const int64_t *size = sizes[i / 2];
+  for (int i = 0; i < 12; i++) {
+    draw d = {.random = {(uint64_t)i},
+              .kernel = kernel,
+              .dtype = i % 3 ? TREADLE_BF16 : TREADLE_FP32,
+              .fine = i % 3 == 2};
+    const int64_t *size = sizes[i / 3];
     d.rows = size[0];
     d.leaf = (int32_t)size[1];
     d.all = (int32_t)size[2];
