@@ -40,6 +40,14 @@ static bool has_rows_below(const char *path, treadle_train_run run) {
          treadle_train_other_is_section(path, run);
 }
 
+/* A name of reinforcement learning alone, which other runs have no use of. */
+static bool is_for_rl(const treadle_given_value *given) {
+  const char *rest = NULL;
+  return treadle_train_key_find(given->path, TREADLE_RUN_RL) >= 0 ||
+         treadle_train_key_above(given->path, TREADLE_RUN_RL, &rest) >= 0 ||
+         treadle_train_key_is_section(given->path, TREADLE_RUN_RL);
+}
+
 /* What is not a key with a value: sections, names without effect, and names that nobody knows. */
 static treadle_status place_other(treadle_config_reader *reader, const treadle_given_value *given,
                                   treadle_train_name_type known, const treadle_train_limit *limit) {
@@ -58,6 +66,10 @@ static treadle_status place_other(treadle_config_reader *reader, const treadle_g
       treadle_train_known_section_of(given->path, run) &&
       treadle_train_is_name(&reader->names, given->path))
     return TREADLE_OK; /* a name that another value refers to */
+  if (run == TREADLE_RUN_SFT && known == TREADLE_KNOWN_NOT && is_for_rl(given)) {
+    treadle_given_ignore(reader, given);
+    return TREADLE_OK;
+  }
   if (known == TREADLE_KNOWN_NOT &&
       (run == TREADLE_RUN_RL || !treadle_train_known_section_of(given->path, run)))
     return treadle_given_refuse(reader, given);

@@ -52,7 +52,21 @@ static void models(void **state) {
   }
 }
 
+/* Of reinforcement learning alone. */
+static void replay_in_sft(void **state) {
+  const char text[] = "actor_config: {model: m, router_replay: {mode: R3}}\n";
+  treadle_train_config *config;
+  size_t count;
+  (void)state;
+  assert_ok(treadle_train_config_parse("x.yaml", text, strlen(text), NULL, 0, TREADLE_RUN_SFT, &config));
+  const char *const *warnings = treadle_train_config_warnings(config, &count);
+  assert_int_equal(count, 1);
+  assert_non_null(strstr(warnings[0], "without effect here: actor_config.router_replay (line 1)"));
+  treadle_train_config_destroy(config);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(without_coefficient), cmocka_unit_test(models)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(without_coefficient), cmocka_unit_test(models),
+                                     cmocka_unit_test(replay_in_sft)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
