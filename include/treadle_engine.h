@@ -152,6 +152,7 @@ typedef struct treadle_trainer_options {
    * scores); and true: routers keep their weights. */
   double aux_loss_coeff, z_loss_coeff, expert_bias_rate;
   bool freeze_routers;
+  bool seq_aux_loss; /* the first of these losses is of each row by itself, and the mean over those of a micro batch */
   /* Ulysses: this many data parallel ranks that follow each other have the same rows, and divide their tokens among
    * them; 0: each has all of its own. A layout with cp= says it for itself, and takes none here. */
   int32_t ulysses_ranks;

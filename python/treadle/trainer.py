@@ -245,6 +245,7 @@ class TrainerOptions:
     z_loss_coeff: float = 0.0  #: of the z loss of routers
     expert_bias_rate: float = 0.0  #: by how much a step moves the biases of routers towards an even load
     freeze_routers: bool = False  #: routers keep their weights
+    seq_aux_loss: bool = False  #: the loss of aux_loss_coeff is of each row by itself
     ulysses_ranks: int = 0  #: this many data parallel ranks take the same rows and divide their tokens
     lora_rank: int = 0  #: adapters of this rank train in place of the weights; 0: the weights train
     lora_alpha: float = 0.0  #: 0: 16
@@ -304,6 +305,7 @@ class Trainer(_calls.Engine):
         z_loss_coeff: float = 0.0,
         expert_bias_rate: float = 0.0,
         freeze_routers: bool = False,
+        seq_aux_loss: bool = False,
         ulysses_ranks: int = 0,
         lora_rank: int = 0,
         lora_alpha: float = 0.0,
@@ -337,6 +339,7 @@ class Trainer(_calls.Engine):
             z_loss_coeff=z_loss_coeff,
             expert_bias_rate=expert_bias_rate,
             freeze_routers=freeze_routers,
+            seq_aux_loss=seq_aux_loss,
             ulysses_ranks=ulysses_ranks,
             lora_rank=lora_rank,
             lora_alpha=lora_alpha,

@@ -158,7 +158,7 @@ typedef struct treadle_grad_arguments {
   const char *dtype;
   int64_t micro_batch;
   int64_t recompute; /* 1: full */
-  bool sequence_parallel;
+  bool sequence_parallel, seq_aux_loss;
   int64_t ulysses;
   int64_t lora_rank;
   const char *lora_alpha, *aux_loss_coeff, *z_loss_coeff; /* numbers */

@@ -141,6 +141,8 @@ static treadle_status read_number(const char *option, const char *text, bool abo
 static treadle_status read_routers(const treadle_arguments *a, treadle_trainer_options *options) {
   treadle_status status;
   TRY(read_number("aux-loss-coeff", a->grad.aux_loss_coeff, false, &options->aux_loss_coeff));
+  if (a->grad.seq_aux_loss && !a->grad.aux_loss_coeff)
+    REFUSE("--seq-aux-loss is of --aux-loss-coeff, which is not given");
   TRY(read_number("z-loss-coeff", a->grad.z_loss_coeff, false, &options->z_loss_coeff));
 out:
   return status;
@@ -165,6 +167,7 @@ static treadle_status run(grad_job *job, const treadle_arguments *a) {
                                      .fast = a->kernels.exact == 1,
                                      .recompute = a->grad.recompute == 1,
                                      .sequence_parallel = a->grad.sequence_parallel,
+                                     .seq_aux_loss = a->grad.seq_aux_loss,
                                      .ulysses_ranks = (int32_t)a->grad.ulysses};
   const treadle_forward_options forward = {.struct_size = sizeof forward,
                                            .micro_batch_size =

@@ -32,6 +32,7 @@ static treadle_status refuse_others(const treadle_grad_arguments *g) {
                 {"lora", g->lora_adapter != NULL},
                 {"aux-loss-coeff", g->aux_loss_coeff != NULL},
                 {"z-loss-coeff", g->z_loss_coeff != NULL},
+                {"seq-aux-loss", g->seq_aux_loss},
                 {"experts", g->experts != NULL},
                 {"write-experts", g->write_experts != NULL}};
   for (size_t i = 0; i < sizeof others / sizeof *others; i++)

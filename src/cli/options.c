@@ -139,6 +139,7 @@ static const option_row rows[] = {
   {"micro-batch-size", "M", "number of rows that go through the layers together (default: 1)", COUNT, AT(grad.micro_batch), TREADLE_IN_GRAD, 0, 1, {0}, NULL, 65536},
   {"ulysses", "N", "N data parallel ranks take the same rows and divide their tokens (Ulysses); a layout with cp= does so by itself (default: 1)", COUNT, AT(grad.ulysses), TREADLE_IN_GRAD, 0, 1, {0}, NULL, 1024},
   {"aux-loss-coeff", "C", "of models with experts: add the loss that keeps experts evenly loaded, times C, to the gradients (default: 0)", TEXT, AT(grad.aux_loss_coeff), TREADLE_IN_GRAD, 0, 0, {0}, NULL, 0},
+  {"seq-aux-loss", "", "with --aux-loss-coeff: that loss is of each row by itself, and the mean over the rows of a micro batch", FLAG, AT(grad.seq_aux_loss), TREADLE_IN_GRAD, 0, 0, {0}, NULL, 0},
   {"z-loss-coeff", "C", "of models with experts: add the z loss of routers, times C, to the gradients (default: 0)", TEXT, AT(grad.z_loss_coeff), TREADLE_IN_GRAD, 0, 0, {0}, NULL, 0},
   {"experts", "F.jsonl", "of models with experts: send tokens to the experts of this file, a line for each row, as score --experts and --write-experts write them", TEXT, AT(grad.experts), TREADLE_IN_GRAD, 0, 0, {0}, NULL, 0},
   {"write-experts", "F.jsonl", "of models with experts: write those that each token chose by itself to this file, a line for each row", TEXT, AT(grad.write_experts), TREADLE_IN_GRAD, 0, 0, {0}, NULL, 0},

@@ -274,7 +274,8 @@ static void join_rows(void *context, int32_t index, int32_t count) {
                       hidden);
       by_weight[k] = *treadle_pass_expert_result(p, &weights, routed[k].expert, place);
     }
-    const treadle_router_token token = {routed, by_weight, w->losses};
+    const treadle_router_token token = {routed, by_weight,
+                                        treadle_train_routers_at(back->routers, w->losses, row)};
     back->buffers.experts.row_losses[row] =
         treadle_router_back(&router, p->row_ops, &token, logits, scores);
   }
@@ -350,7 +351,7 @@ treadle_status treadle_back_experts(const treadle_back *back, int32_t layer, int
   TRY(back_shared(&w));
   treadle_pass_list_places(p, kept->routed, rows);
   TRY(treadle_context_count_choices(back, &begin));
-  w.losses = treadle_train_routers_of(back->routers, layer, begin);
+  w.losses = treadle_train_routers_of(back->routers, layer, begin, kept->routed);
   TRY(treadle_expert_rows_rounds(back, layer, rows, back_round, &w));
   TRY(treadle_context_add_losses(back, rows, &back->routers->losses[layer]));
   TRY(back_router(&w));

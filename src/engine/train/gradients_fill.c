@@ -95,8 +95,12 @@ treadle_status treadle_train_micro_batch(treadle_train_work *w, int32_t micro_ba
   treadle_train_buffers *own = &w->t->back.buffers;
   treadle_train_walk k = treadle_train_walk_from(w, treadle_train_first_of(w, micro_batch));
   filling f = {.w = w};
+  treadle_sequence_losses_begin(&w->t->routers.sequences);
   while (treadle_train_walk_on(&k)) {
     const treadle_train_row *row = &w->rows[k.row];
+    treadle_sequence_losses_add(&w->t->routers.sequences,
+                                (treadle_row_range){k.shared_at, k.shared_at + k.shared}, k.brings,
+                                (treadle_row_range){k.at, k.at + k.own});
     if (k.brings) {
       f.prompt_table = own->table + f.entries;
       f.prompt_at = k.shared_at;

@@ -314,6 +314,17 @@ static void place_back(treadle_back *back, const sizes *s, bool ties, memory *m)
   place_context(back, m);
 }
 
+static void place_sequences(treadle_sequence_losses *s, const treadle_back *back, int64_t most, memory *m) {
+  const int64_t experts = back->transformer->routing.experts, parts = 2 * most;
+  s->experts = experts;
+  s->most = most;
+  s->part = take(m, back->context.rows, sizeof *s->part);
+  s->rows = take(m, most, sizeof *s->rows);
+  s->tokens = take(m, parts, sizeof *s->tokens);
+  s->chosen = take(m, parts * experts, sizeof *s->chosen);
+  s->by_probability = take(m, parts * experts, sizeof *s->by_probability);
+}
+
 static void place(treadle_trainer *t, const sizes *s, void *at) {
   const bool ties = t->transformer->head == t->transformer->embed && t->stage.pipeline.stages == 1 &&
                     !t->shards && !t->adapters;
@@ -322,6 +333,7 @@ static void place(treadle_trainer *t, const sizes *s, void *at) {
   t->memory.forward_bytes = m.used;
   place_kept(&t->back, &t->stage, &m);
   place_back(&t->back, s, ties, &m);
+  if (t->routers.by_sequence) place_sequences(&t->routers.sequences, &t->back, t->most_sequences, &m);
   place_adapters(t->adapters, &m);
   t->memory.work_bytes = t->windows.forward_only ? t->memory.forward_bytes : m.used;
 }

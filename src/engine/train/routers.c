@@ -26,6 +26,7 @@ treadle_status treadle_train_routers_take(const treadle_transformer *d, const tr
   r->z = o->z_loss_coeff;
   r->bias_rate = o->expert_bias_rate;
   r->frozen = o->freeze_routers;
+  r->by_sequence = o->seq_aux_loss && r->aux > 0 && !o->forward_only;
   if (!experts && (r->aux > 0 || r->z > 0 || r->bias_rate > 0 || r->frozen))
     REFUSE("%s: the model has no experts, and aux_loss_coeff, z_loss_coeff, expert_bias_rate and "
            "freeze_routers are of their routers",
@@ -53,18 +54,29 @@ void treadle_train_routers_begin(treadle_train_routers *r, int64_t tokens) {
 
 /* E / (k T^2) * T / tokens, since micro batches are weighted. */
 treadle_router_losses treadle_train_routers_of(treadle_train_routers *r, int32_t layer,
-                                               const int64_t *begin) {
+                                               const int64_t *begin, const treadle_routed *routed) {
   const treadle_transformer_routing *of = &r->transformer->routing;
   int64_t *counts = r->counts + layer * of->experts;
-  const double tokens = (double)begin[of->experts] / (double)of->top,
-               each = r->aux * (double)of->experts / ((double)of->top * tokens * r->tokens);
+  const double tokens = (double)begin[of->experts] / (double)of->top, top = (double)of->top,
+               all = r->aux * (double)of->experts, each = all / (top * tokens * r->tokens);
   for (int64_t e = 0; e < of->experts; e++) {
     const int64_t count = begin[e + 1] - begin[e];
     counts[e] += count;
     r->by_probability[e] = (float)(each * (double)count);
   }
-  return (treadle_router_losses){.by_probability = r->aux > 0 ? r->by_probability : NULL,
-                                 .z = (float)(r->z / r->tokens)};
+  const float *by = r->by_probability;
+  if (r->sequences.part) {
+    treadle_sequence_losses_find(&r->sequences, routed, of->top, all / top * tokens / r->tokens);
+    by = r->sequences.by_probability;
+  }
+  return (treadle_router_losses){.by_probability = r->aux > 0 ? by : NULL, .z = (float)(r->z / r->tokens)};
+}
+
+treadle_router_losses treadle_train_routers_at(const treadle_train_routers *r, treadle_router_losses losses,
+                                               int64_t token) {
+  const treadle_sequence_losses *s = &r->sequences;
+  if (s->part && losses.by_probability) losses.by_probability += s->part[token] * s->experts;
+  return losses;
 }
 
 /* ---- Sums over all ranks --------------------------------------------------------------------------------------- */

@@ -384,6 +384,9 @@ treadle_status treadle_train_fill(treadle_trainer *t, const treadle_trainer_opti
                                        .data_ranks = t->data_ranks};
   TRY(treadle_train_routers_take(t->transformer, o, &t->arena, &t->routers));
   t->back.routers = &t->routers;
+  if (t->routers.by_sequence && t->back.context.ranks > 1)
+    REFUSE("seq_aux_loss, with %d context parallel ranks: a rank needs all tokens of a row",
+           t->back.context.ranks);
   t->optimizer = optimizer_of(t, o);
   const treadle_train_adapter_parts trained = {&t->back, &t->windows, &t->arena, t->shards, plans};
   TRY(find_trained(&trained, o, &t->adapters));
@@ -403,9 +406,10 @@ static uint64_t hash_options(const treadle_trainer_options *o) {
   hash = treadle_hash_more(hash, (uint64_t)(o->ulysses_ranks > 1 ? o->ulysses_ranks : 1));
   hash = treadle_hash_text(o->lora_modules ? o->lora_modules : "", hash);
   hash = treadle_hash_text(o->lora_adapter ? o->lora_adapter : "", treadle_hash_more(hash, o->lora_seed));
-  return treadle_hash_more(hash, (uint64_t)o->freeze_routers << 5 | (uint64_t)o->lora_gather << 4 |
-                                     (uint64_t)o->lora_save_merged << 3 | (uint64_t)o->forward_only << 2 |
-                                     (uint64_t)o->optimizer << 1 | o->distributed_optimizer);
+  return treadle_hash_more(hash, (uint64_t)o->seq_aux_loss << 6 | (uint64_t)o->freeze_routers << 5 |
+                                     (uint64_t)o->lora_gather << 4 | (uint64_t)o->lora_save_merged << 3 |
+                                     (uint64_t)o->forward_only << 2 | (uint64_t)o->optimizer << 1 |
+                                     o->distributed_optimizer);
 }
 
 treadle_status treadle_trainer_create(treadle_group *group, const treadle_layout *layout,

@@ -24,7 +24,7 @@
 
 /* In the order of the words in config_keys.c. */
 enum { TREADLE_RECOMPUTE_NONE, TREADLE_RECOMPUTE_FULL };
-enum { TREADLE_BALANCING_NONE, TREADLE_BALANCING_AUX_LOSS };
+enum { TREADLE_BALANCING_NONE, TREADLE_BALANCING_AUX_LOSS, TREADLE_BALANCING_SEQ_AUX_LOSS };
 enum { TREADLE_STRATEGY_MEGATRON, TREADLE_STRATEGY_FSDP2 };
 enum { TREADLE_REPLAY_DISABLED, TREADLE_REPLAY_R3 };
 enum { TREADLE_DECAY_CONSTANT, TREADLE_DECAY_LINEAR, TREADLE_DECAY_COSINE };
@@ -60,6 +60,7 @@ typedef struct treadle_config_training {
 struct treadle_train_settings;
 /* What the keys of routers come to; 0: none. */
 double treadle_train_config_aux_loss(const struct treadle_train_settings *settings);
+bool treadle_train_config_by_sequence(const struct treadle_train_settings *settings);
 double treadle_train_config_bias_rate(const struct treadle_train_settings *settings);
 
 /* actor_config: the model that is trained, how ranks divide it, and its optimizer. */

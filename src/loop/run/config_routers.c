@@ -10,6 +10,10 @@ double treadle_train_config_aux_loss(const treadle_train_settings *s) {
              : s->training.moe_aux_loss_coeff;
 }
 
+bool treadle_train_config_by_sequence(const treadle_train_settings *s) {
+  return s->training.moe_router_load_balancing_type == TREADLE_BALANCING_SEQ_AUX_LOSS;
+}
+
 double treadle_train_config_bias_rate(const treadle_train_settings *s) {
   return s->training.moe_router_enable_expert_bias ? s->training.moe_router_bias_update_rate : 0;
 }
@@ -24,6 +28,13 @@ static const char *place_of_training(const treadle_train_config *config) {
              : NULL;
 }
 
+static const char *place_of_context(const treadle_train_config *config) {
+  const treadle_config_actor *actor = &config->settings.actor;
+  return actor->ulysses_sequence_parallel_size > 1 ? PLACE(actor.ulysses_sequence_parallel_size)
+         : actor->context_parallel_size > 1        ? PLACE(actor.context_parallel_size)
+                                                   : NULL;
+}
+
 treadle_status treadle_train_config_settle_routers(treadle_train_config *config) {
   const treadle_config_training *t = &config->settings.training;
   const bool none = t->moe_router_load_balancing_type == TREADLE_BALANCING_NONE;
@@ -34,6 +45,10 @@ treadle_status treadle_train_config_settle_routers(treadle_train_config *config)
   if (config->settings.actor.lora_rank && trains)
     REFUSE("%s: %s is %lld, with %s: routers are of the base, which adapters leave as it is", config->file,
            PLACE(actor.lora_rank), (long long)config->settings.actor.lora_rank, trains);
+  if (treadle_train_config_by_sequence(&config->settings) && t->moe_aux_loss_coeff > 0 &&
+      place_of_context(config))
+    REFUSE("%s: %s is seq_aux_loss, with %s: a rank needs all tokens of a row; say aux_loss", config->file,
+           PLACE(training.moe_router_load_balancing_type), place_of_context(config));
   if (!none && t->moe_aux_loss_coeff == 0)
     return treadle_train_config_warn_of(config, PLACE(training.moe_router_load_balancing_type),
                                         "has no effect while moe_aux_loss_coeff is 0");

@@ -274,6 +274,7 @@ static treadle_status make_options(treadle_sft *sft, treadle_trainer_options *op
       .optimizer = true,
       .distributed_optimizer = s->training.use_distributed_optimizer,
       .aux_loss_coeff = treadle_train_config_aux_loss(s),
+      .seq_aux_loss = treadle_train_config_by_sequence(s),
       .z_loss_coeff = s->training.moe_z_loss_coeff,
       .expert_bias_rate = treadle_train_config_bias_rate(s),
       .freeze_routers = s->training.freeze_moe_router,

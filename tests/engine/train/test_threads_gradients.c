@@ -180,6 +180,7 @@ static void check_subject(const subject *s, const char *dtype, const char *kerne
   if (s->experts) { /* and losses of routers */
     alone.options.aux_loss_coeff = 0.1;
     alone.options.z_loss_coeff = 0.01;
+    alone.options.seq_aux_loss = strstr(s->model, "glm4moe") != NULL;
   }
   snprintf(layout, sizeof layout, "hf:dtype=%s", dtype);
   if (run(&alone)) fail_msg("%s: %s", s->model, alone.message);

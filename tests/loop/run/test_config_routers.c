@@ -52,6 +52,19 @@ static void models(void **state) {
   }
 }
 
+static void of_rows(void **state) {
+  const char text[] = "actor_config: {model: m, context_parallel_size: 2}\nmegatron_training:\n  "
+                      "moe_router_load_balancing_type: seq_aux_loss\n  moe_aux_loss_coeff: 0.1\n";
+  treadle_train_config *config = read_keys(strstr(text, "  moe_router"));
+  (void)state;
+  assert_true(treadle_train_config_by_sequence(treadle_train_config_settings(config)));
+  treadle_train_config_destroy(config);
+  assert_refused(
+      "moe_router_load_balancing_type (line 3) is seq_aux_loss, with "
+      "actor_config.context_parallel_size (line 1)",
+      treadle_train_config_parse("x.yaml", text, strlen(text), NULL, 0, TREADLE_RUN_SFT, &config));
+}
+
 /* Of reinforcement learning alone. */
 static void replay_in_sft(void **state) {
   const char text[] = "actor_config: {model: m, router_replay: {mode: R3}}\n";
@@ -67,6 +80,6 @@ static void replay_in_sft(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(without_coefficient), cmocka_unit_test(models),
-                                     cmocka_unit_test(replay_in_sft)};
+                                     cmocka_unit_test(of_rows), cmocka_unit_test(replay_in_sft)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
