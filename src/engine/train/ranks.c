@@ -159,6 +159,14 @@ static int64_t place_in_group(const treadle_replica *r) {
   return before;
 }
 
+/* The first rank of the layout that has the same of all but experts. */
+static int first_alike(const treadle_layout *layout, int64_t rank) {
+  const uint64_t place = treadle_layout_dense_place(layout, rank);
+  int first = 0;
+  while (treadle_layout_dense_place(layout, first) != place) first++;
+  return first;
+}
+
 /* Ranks whose exchanges are made behind; NULL: this rank has none. All ranks split before any takes memory, which it may lack alone. */
 typedef struct ends_and_replicas {
   treadle_board_set *replicas, *expert_replicas, *ends;
@@ -174,7 +182,8 @@ static treadle_status split_ranks(const treadle_train_ranks *ranks, const treadl
                      replica->groups[replica->position] * of->count + of->index;
   treadle_status status = TREADLE_OK;
   *sets_p = (ends_and_replicas){0};
-  if (grouped) TRY(treadle_board_split(ranks->board, (int)place_in_group(replica), &sets_p->replicas));
+  if (grouped)
+    TRY(treadle_board_split(ranks->board, first_alike(pass->layout, pass->rank), &sets_p->replicas));
   if (replica->count > 1)
     TRY(treadle_board_split(ranks->board, replica->position,
                             grouped ? &sets_p->expert_replicas : &sets_p->replicas));
