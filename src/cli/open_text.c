@@ -4,11 +4,25 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
+
+/* A folder of adapters has neither a tokenizer nor a model. */
+static bool is_adapter(const char *folder) {
+  char path[PATH_MAX];
+  return snprintf(path, sizeof path, "%s/adapter_config.json", folder) < PATH_MAX &&
+         access(path, F_OK) == 0;
+}
 
 treadle_status treadle_open_tokenizer(const char *model, const char *tokenizer,
                                       treadle_tokenizer **tokenizer_p) {
   treadle_status status = treadle_tokenizer_open(tokenizer ? tokenizer : model, tokenizer_p);
   if (status != TREADLE_REFUSED || tokenizer) return status;
+  if (is_adapter(model))
+    return treadle_fail(status,
+                        "%s: an adapter (adapter_config.json), and not a model; treadle convert --lora "
+                        "merges it into the weights that it was "
+                        "trained for",
+                        model);
   return treadle_fail(status, "%s; --tokenizer FILE names another", treadle_error_message());
 }
 

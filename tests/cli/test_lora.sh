@@ -118,6 +118,9 @@ refused 'lm_head is tied to model.embed_tokens.weight' sft "$folder/config.yaml"
 refused "is named 'wrong'" grad "$model" --file "$rows" --lora-rank 4 --target-modules wrong
 refused 'give --lora-rank' grad "$model" --file "$rows" --lora "$actor/lora_adapter"
 
+# A folder of adapters is not a model.
+refused 'an adapter (adapter_config.json), and not a model; treadle convert --lora' generate --model "$actor/lora_adapter" --prompt 7
+
 # Another base at resume: merged weights have the names and shapes.
 rm -r "$folder/cut/global_step_4"
 echo 2 >"$folder/cut/latest_checkpointed_iteration.txt"
