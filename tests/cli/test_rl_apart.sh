@@ -5,6 +5,7 @@
 # ctest: label=mpi timeout=600
 set -euo pipefail
 source "$TREADLE_SOURCE/tests/cli/ranks.sh"
+source "$TREADLE_SOURCE/tests/cli/listed.sh"
 cd "$TREADLE_SOURCE"
 
 "$TREADLE" data sequence --out "$folder/data" --seed 1 --noise 0.3 >/dev/null
@@ -47,6 +48,7 @@ run alone 3 "$one" "$both" # the controller is none of them
 same together alone
 run apart 5 "$pools" "$apart"
 same together apart
+listed "$folder/run/metrics.jsonl" control/calls control/row_bytes_by_workers
 [ "$(grep -o '"control/row_bytes_by_controller":[^,}]*' "$folder/run/metrics.jsonl" | sort -u)" = '"control/row_bytes_by_controller":0' ] || fail "the controller had rows"
 run blocking 5 "$pools" "$apart" rl_config.blocking=true
 same together blocking

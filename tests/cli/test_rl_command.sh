@@ -5,6 +5,7 @@
 # ctest: label=mpi timeout=600
 set -euo pipefail
 source "$TREADLE_SOURCE/tests/cli/ranks.sh"
+source "$TREADLE_SOURCE/tests/cli/listed.sh"
 
 "$TREADLE" data sequence --out "$folder/data" --seed 1 --noise 0.3 >/dev/null
 cat >"$folder/grpo.yaml" <<END
@@ -53,6 +54,7 @@ first=$(head -1 "$folder/run/metrics.jsonl")
 second=$(sed -n 2p "$folder/run/metrics.jsonl")
 [[ $first == *'"step":0'*'val-core/sequence/reward/mean@1'*'"timing_s/testing":'* ]] || fail "no test before the first step: $first"
 [[ $second == *'"actor/kl_loss":'*'"memory/reference_peak":'* ]] || fail "no figures: $second"
+listed "$folder/run/metrics.jsonl" actor/kl_loss timing_s/ref timing_s/save_checkpoint val-core/SOURCE/reward/maj@N/mean
 [ -f "$folder/run/global_step_3/actor/huggingface/model.safetensors" ] || fail "no model"
 
 tp2pp2=(actor_config.tensor_model_parallel_size=2 actor_config.pipeline_model_parallel_size=2)

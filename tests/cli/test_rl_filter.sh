@@ -3,6 +3,7 @@
 # nothing passes ends, or is stopped, and what was before it stays. And sources of tests have any names, and any number of them.
 # ctest: timeout=300
 set -euo pipefail
+source "$TREADLE_SOURCE/tests/cli/listed.sh"
 folder=$(mktemp -d /tmp/treadle-test-XXXXXX)
 trap 'rm -rf "$folder"' EXIT
 fail() { echo "$1"; exit 1; }
@@ -43,6 +44,7 @@ train "${on[@]}" rl_config.filter_groups_train_batch_size=3 || { cat "$folder/er
 train "${on[@]}" data.gen_batch_size=3 || { cat "$folder/err"; fail "verl's keys"; }
 [ "$(wc -l <"$folder/dump/1.jsonl")" = 32 ] || fail "a step of 8 groups has $(wc -l <"$folder/dump/1.jsonl") samples"
 [ $(($(drawn 1) % 3)) = 0 ] || fail "$(drawn 1) prompts were drawn, and not batches of 3"
+listed "$folder/run/metrics.jsonl" training/groups_left_out
 python3 - "$folder/dump/1.jsonl" <<'END' || fail "a group whose samples score alike is there"
 import collections, json, sys
 groups = collections.defaultdict(set)

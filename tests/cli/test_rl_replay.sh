@@ -4,6 +4,7 @@
 # run's loss, with that record and not without it.
 # ctest: stage=gcc label=mpi timeout=180
 set -euo pipefail
+source "$TREADLE_SOURCE/tests/cli/listed.sh"
 folder=$(mktemp -d /tmp/treadle-test-XXXXXX)
 trap 'rm -rf "$folder"' EXIT
 fail() { echo "$1"; exit 1; }
@@ -26,6 +27,7 @@ train plain $same
 train exact $same $replay
 [ -z "$(value plain actor/router_differing)" ] || fail "experts are compared, and none are recorded"
 [ "$(value exact actor/router_differing)" = 0 ] || fail "in exact mode $(value exact actor/router_differing) tokens differ"
+listed "$folder/exact/metrics.jsonl" actor/aux_loss actor/expert_load/max_over_mean
 [ "$(value exact actor/loss)" = "$(value plain actor/loss)" ] || fail "to record experts changes the loss"
 for split in rl_config.mini_batch_size=4 rl_config.exact_check=1; do
   train split $same $replay $split

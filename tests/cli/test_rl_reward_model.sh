@@ -5,6 +5,7 @@
 # ctest: label=mpi timeout=600
 set -euo pipefail
 source "$TREADLE_SOURCE/tests/cli/ranks.sh"
+source "$TREADLE_SOURCE/tests/cli/listed.sh"
 cd "$TREADLE_SOURCE"
 
 # The score of an answer is that of its last token: an eighth of its number.
@@ -55,7 +56,7 @@ assert len(seen) > 2, seen' "$2" "$3" || fail "$1: scores are not those of the l
 }
 run one 1 "${one[@]}" "${grpo[@]}"
 scores one 1 0
-grep -q '"critic/rm_score/mean":' "$folder/run/metrics.jsonl" || fail "metrics.jsonl has no critic/rm_score"
+listed "$folder/run/metrics.jsonl" critic/rm_score/mean
 [ ! -e "$folder/run/global_step_3/reward" ] && [ "$(wc -l <"$folder/one.weights")" = 1 ] || fail "the checkpoint has more than the policy"
 run two 2 "${grpo[@]}"
 same one two

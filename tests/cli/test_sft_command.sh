@@ -4,6 +4,7 @@
 #   TREADLE_KILLS=N   how often a run is killed (10, and fewer with TREADLE_PERCENT)
 # ctest: label=mpi timeout=600
 set -euo pipefail
+source "$TREADLE_SOURCE/tests/cli/listed.sh"
 folder=$(mktemp -d /tmp/treadle-test-XXXXXX)
 trap 'rm -rf "$folder"' EXIT
 trap 'cat "$folder/err" 2>/dev/null' ERR
@@ -80,10 +81,8 @@ done
 ls "$run"/events.out.tfevents.* >/dev/null
 [ "$(cat "$run/latest_checkpointed_iteration.txt")" = 8 ] || fail "the latest checkpoint is not of step 8"
 [ "$(wc -l <"$run/metrics.jsonl")" = 8 ] || fail "not one line of metrics for each step"
-for key in step train/loss train/grad_norm train/lr train/skipped val/loss perf/total_num_tokens perf/throughput \
-  perf/max_memory_allocated_gb timing_s/step; do
-  grep -q "\"$key\":" "$run/metrics.jsonl" || fail "no $key in metrics.jsonl"
-done
+listed "$run/metrics.jsonl" train/loss train/grad_norm train/lr train/skipped val/loss perf/total_num_tokens perf/throughput \
+  perf/max_memory_allocated_gb timing_s/step
 "$TREADLE" sft "$run"/config.yaml "actor_config.save=$folder/run-again" --json >"$folder/again"
 same one again
 "$TREADLE" generate --model "$run/global_step_8/actor/huggingface" --prompt 1,2:9,2 --chat --max-new-tokens 3 >/dev/null
