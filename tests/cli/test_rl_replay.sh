@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# R3: the generator records which experts each token chose. In exact mode the check finds that training chooses the same ones. Where the generator
+# R3: the generator records which experts each token chose, R2 (at the end) the trainer. In exact mode the check finds that training chooses the same ones. Where the generator
 # computes in another type, the trainer goes by the record, says how many tokens would have gone elsewhere, and a mini batch of the dump has the
 # run's loss, with that record and not without it.
 # ctest: stage=gcc label=mpi timeout=180
@@ -52,6 +52,16 @@ grep -q 'line 1: it has no experts' "$folder/err" || { cat "$folder/err"; fail "
 status=0
 "$TREADLE" train examples/grpo-demo.yaml --plan $replay --ranks 8 >"$folder/out" 2>"$folder/err" || status=$?
 [ $status = 2 ] && grep -q 'router_replay.mode.* is R3: the model of .* has no experts to record' "$folder/err" || { cat "$folder/err"; fail "a dense model"; }
+# R2: of the pass of old log-probabilities, whose choice the first update makes by itself; later ones go by it.
+second=actor_config.router_replay.mode=R2
+train r2 "${other[@]}" $second
+[ "$(value r2 actor/loss)" = "$(value without actor/loss)" ] || fail "the same choice gives another loss"
+grep -q '"experts": \[\[\[' "$folder/r2.dump/1.jsonl" || fail "the trainer's experts are not in the dump"
+cmp -s <(grep -o '"experts": .*' "$folder/r2.dump/1.jsonl") <(grep -o '"experts": .*' "$folder/with.dump/1.jsonl") && fail "they are the generator's"
+many=(rl_config.mini_batch_size=2 actor_config.lr=0.05)
+train many "${other[@]}" "${many[@]}" $second
+train alone "${other[@]}" "${many[@]}"
+[ "$(value many actor/loss)" != "$(value alone actor/loss)" ] || fail "later updates choose by themselves"
 status=0
-"$TREADLE" train --plan examples/grpo-moe.yaml actor_config.router_replay.mode=R2 --ranks 8 >"$folder/out" 2>"$folder/err" || status=$?
-[ $status = 2 ] && grep -q "must be one of disabled|R3" "$folder/err" || { cat "$folder/err"; fail "R2"; }
+"$TREADLE" train --plan examples/grpo-moe.yaml $second --ranks 8 >"$folder/out" 2>"$folder/err" || status=$?
+[ $status = 2 ] && grep -q "router_replay.mode (override) is R2, and actor_config.exact (default) is true" "$folder/err" || { cat "$folder/err"; fail "R2 with exact"; }

@@ -41,6 +41,7 @@ typedef struct treadle_rl_batch {
   TREADLE_ARRAY(int32_t) kept;
   TREADLE_ARRAY(uint8_t) experts; /* where they are recorded, else empty */
   int64_t experts_top;            /* of a token in a layer */
+  bool awaits_experts;            /* there is room for them, which the pass of old log-probabilities fills */
   /* What rewards give each token, times their weights; empty where none does, so far. */
   TREADLE_ARRAY(double) scored;
   float *old, *ref; /* NULL: not computed; and so the next two */

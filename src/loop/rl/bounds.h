@@ -29,9 +29,13 @@ treadle_status treadle_rl_find_lengths(treadle_rl_bounds *bounds, const treadle_
 treadle_loss_options treadle_rl_loss_of(const treadle_train_settings *settings,
                                         const treadle_rl_bounds *bounds, double kl_coef);
 
-/* Where bits are not promised, tokens of an update go to the experts that the generator chose. */
+/* Where bits are not promised, tokens of an update go to the experts that were recorded. */
 static inline bool treadle_rl_replays(const treadle_train_settings *settings) {
-  return settings->actor.router_replay == TREADLE_REPLAY_R3 && !settings->actor.exact;
+  return settings->actor.router_replay != TREADLE_REPLAY_DISABLED && !settings->actor.exact;
+}
+/* By the trainer, in its pass of old log-probabilities; else by the generator. */
+static inline bool treadle_rl_trainer_records(const treadle_train_settings *settings) {
+  return settings->actor.router_replay == TREADLE_REPLAY_R2;
 }
 
 /* ---- loop_kept.c ---- */

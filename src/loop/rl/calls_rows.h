@@ -38,6 +38,7 @@ typedef struct treadle_rl_answer_column {
   const char *name;
   float *values;
   int64_t *by_row; /* of a column with a number for each sample, in place of values */
+  uint8_t *records; /* of one with the experts of each */
 } treadle_rl_answer_column;
 /* What all ranks have found: columns of `wanted`, which ends with one without a name; a rank without the first one answers nothing. Ranks with
  * equal rows may all answer, with the same values. *rest_p: what rank 0 answers behind its rows. */

@@ -81,11 +81,14 @@ out:
 treadle_status treadle_rl_call_logprobs(treadle_rl_workers *workers, const treadle_rl_rows *rows,
                                         bool reference, float *logprobs, float *entropies) {
   static const char *const names[] = {"prompt_ids", "ids", "kept_counts", "kept", "experts"};
-  const size_t count = sizeof names / sizeof *names - (reference ? 1 : 0); /* it has experts of its own */
-  const treadle_rl_answer_column wanted[] = {{"log_probs", logprobs, NULL},
-                                             {"entropies", entropies, NULL},
-                                             {"experts_differing", NULL, rows->batch->differing},
-                                             {0}};
+  const bool records = rows->batch->awaits_experts && !reference, own = reference || records;
+  const size_t count = sizeof names / sizeof *names - (own ? 1 : 0); /* experts are chosen anew */
+  const treadle_rl_answer_column wanted[] = {
+      {.name = "log_probs", .values = logprobs},
+      {.name = "entropies", .values = entropies},
+      {.name = "experts_differing", .by_row = rows->batch->differing},
+      {.name = "experts", .records = records ? rows->batch->experts.items : NULL},
+      {0}};
   treadle_message rest;
   treadle_rl_rows_choice c;
   treadle_status status;
@@ -122,9 +125,9 @@ static treadle_status call_update(treadle_rl_workers *workers, const treadle_rl_
 
 treadle_status treadle_rl_call_update(treadle_rl_workers *workers, const treadle_rl_update *update,
                                       treadle_optimizer_figures *figures_p) {
-  const treadle_rl_answer_column wanted[] = {{"log_probs", update->logprobs, NULL},
-                                             {"entropies", update->entropies, NULL},
-                                             {"experts_differing", NULL, update->differing},
+  const treadle_rl_answer_column wanted[] = {{.name = "log_probs", .values = update->logprobs},
+                                             {.name = "entropies", .values = update->entropies},
+                                             {.name = "experts_differing", .by_row = update->differing},
                                              {0}};
   treadle_message rest;
   treadle_rl_rows_choice c;
@@ -149,7 +152,7 @@ out:
 treadle_status treadle_rl_call_values(treadle_rl_workers *workers, const treadle_rl_rows *rows,
                                       float *values) {
   static const char *const names[] = {"prompt_ids", "ids"};
-  const treadle_rl_answer_column wanted[] = {{"values", values, NULL}, {0}};
+  const treadle_rl_answer_column wanted[] = {{.name = "values", .values = values}, {0}};
   treadle_message rest;
   treadle_rl_rows_choice c;
   treadle_status status;

@@ -102,6 +102,25 @@ out:
   return status;
 }
 
+/* Experts of rows from `first` on, each to its place in the batch. */
+static treadle_status place_records(const treadle_rl_rows_choice *c, size_t first, const treadle_batch *out,
+                                    const char *name, uint8_t *records) {
+  const size_t rows = (size_t)treadle_batch_rows(out);
+  treadle_column column = TREADLE_INIT(treadle_column);
+  treadle_status status;
+  TRY(treadle_batch_column(out, name, &column));
+  for (size_t r = 0; r < rows; r++) {
+    const treadle_rl_made *s = &c->batch->samples.items[c->rows[first + r]];
+    const int64_t bytes = column.offsets ? column.offsets[r + 1] - column.offsets[r] : 0;
+    if (column.type != TREADLE_COLUMN_BYTES || bytes != (int64_t)s->experts_bytes)
+      REFUSE("the train engine gives %lld bytes of %s for row %zu, and %zu are wanted", (long long)bytes,
+             name, first + r, s->experts_bytes);
+    memcpy(records + s->experts_first, (const uint8_t *)column.data + column.offsets[r], s->experts_bytes);
+  }
+out:
+  return status;
+}
+
 /* What a rank has found of its rows. has [count]: those that some rank has answered. */
 static treadle_status take_answer(const treadle_rl_rows_choice *c, treadle_message *answer,
                                   const treadle_rl_answer_column *wanted, bool *has) {
@@ -120,6 +139,8 @@ static treadle_status take_answer(const treadle_rl_rows_choice *c, treadle_messa
       TRY(place(c, (size_t)first, out, w->name, w->values));
     else if (w->by_row)
       TRY(place_by_row(c, (size_t)first, out, w->name, w->by_row));
+    else if (w->records)
+      TRY(place_records(c, (size_t)first, out, w->name, w->records));
   memset(has + first, true, (size_t)rows);
 out:
   treadle_batch_destroy(out);

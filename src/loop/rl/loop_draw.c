@@ -155,25 +155,36 @@ static treadle_status take_kept(const treadle_rl_bounds *bounds, const treadle_t
                               (size_t)(kept->offsets[row + 1] - kept->offsets[row]));
 }
 
+/* Room for the experts of all tokens of a sample but its last one. */
+static treadle_status take_room(const treadle_rl_bounds *bounds, treadle_rl_batch *b,
+                                treadle_rl_made *made) {
+  const int64_t tokens = made->prompt->count + (int64_t)made->count - 1;
+  treadle_status status = TREADLE_OK;
+  made->experts_first = b->experts.count;
+  made->experts_bytes = (size_t)(tokens * bounds->record_bytes);
+  b->experts_top = bounds->experts_top;
+  while (b->experts.capacity - b->experts.count < made->experts_bytes)
+    TRY(treadle_array_grow((void **)&b->experts.items, &b->experts.capacity, b->experts.capacity, 1));
+  memset(b->experts.items + b->experts.count, 0, made->experts_bytes);
+  b->experts.count += made->experts_bytes;
+out:
+  return status;
+}
+
 /* The trainer looks at what they are. */
 static treadle_status take_experts(const treadle_rl_bounds *bounds, treadle_rl_batch *b, const answers *a,
                                    int64_t row, treadle_rl_made *made) {
   const uint8_t *bytes = (const uint8_t *)a->experts.data + a->experts.offsets[row];
-  const int64_t tokens = made->prompt->count + (int64_t)made->count - 1;
-  treadle_status status = TREADLE_OK;
-  made->experts_first = b->experts.count;
-  made->experts_bytes = (size_t)(a->experts.offsets[row + 1] - a->experts.offsets[row]);
-  b->experts_top = bounds->experts_top;
-  if ((int64_t)made->experts_bytes != tokens * bounds->record_bytes)
+  const int64_t given = a->experts.offsets[row + 1] - a->experts.offsets[row];
+  treadle_status status;
+  TRY(take_room(bounds, b, made));
+  if ((int64_t)made->experts_bytes != given)
     REFUSE(
-        "row %lld of the infer engine's answers has %zu bytes of experts, and %lld tokens before its last "
+        "row %lld of the infer engine's answers has %lld bytes of experts, and %lld tokens before its last "
         "one of %lld each",
-        (long long)(a->first + row), made->experts_bytes, (long long)tokens,
-        (long long)bounds->record_bytes);
-  while (b->experts.capacity - b->experts.count < made->experts_bytes)
-    TRY(treadle_array_grow((void **)&b->experts.items, &b->experts.capacity, b->experts.capacity, 1));
-  if (made->experts_bytes) memcpy(b->experts.items + b->experts.count, bytes, made->experts_bytes);
-  b->experts.count += made->experts_bytes;
+        (long long)(a->first + row), (long long)given,
+        (long long)(made->prompt->count + (int64_t)made->count - 1), (long long)bounds->record_bytes);
+  memcpy(b->experts.items + made->experts_first, bytes, made->experts_bytes);
 out:
   return status;
 }
@@ -194,6 +205,7 @@ static treadle_status take_answer(const treadle_rl_rollout *r, treadle_rl_batch 
   TRY(take_tokens(r->bounds, b, a, row, &made));
   if (a->kept.offsets) TRY(take_kept(r->bounds, r->settings, b, a, row, &made));
   if (a->experts.offsets) TRY(take_experts(r->bounds, b, a, row, &made));
+  if (b->awaits_experts) TRY(take_room(r->bounds, b, &made));
   made.cut = finish == (int64_t)strlen("length");
   TRY(decode(r->tokenizer, b, &made));
   status = treadle_array_push(&b->samples, made);
@@ -210,6 +222,7 @@ static treadle_status take_answers(const treadle_rl_rollout *r, const treadle_rl
   int64_t rows = 0, number = 0;
   answers a = {.first = 0};
   treadle_status status = TREADLE_OK;
+  b->awaits_experts = treadle_rl_trainer_records(r->settings) && !b->tests;
   for (size_t p = 0; p < all->count; p++) rows += treadle_batch_rows(all->parts[p]);
   if (rows != count * n)
     REFUSE("the infer engine's ranks give %lld answers to %lld prompts, %lld to each", (long long)rows,

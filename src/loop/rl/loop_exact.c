@@ -69,7 +69,7 @@ treadle_status treadle_rl_grow_values(const treadle_rl_batch *b, size_t from, co
 }
 
 treadle_status treadle_rl_take_differing(treadle_rl_batch *b) {
-  if (!b->experts.count || b->differing) return TREADLE_OK;
+  if (!b->experts.count || b->awaits_experts || b->differing) return TREADLE_OK;
   b->differing = treadle_alloc_array(b->samples.count, sizeof *b->differing);
   if (!b->differing)
     return treadle_fail(TREADLE_NO_MEMORY, "no memory for counts of %zu samples", b->samples.count);

@@ -218,9 +218,10 @@ treadle_status treadle_rl_find_lengths(treadle_rl_bounds *bounds, const treadle_
   bounds->vocabulary = d->vocabulary;
   bounds->experts_top = d->routing.top;
   bounds->record_bytes = treadle_transformer_record_bytes(d);
-  if (s->actor.router_replay == TREADLE_REPLAY_R3 && !bounds->record_bytes)
-    TRY(treadle_fail(TREADLE_REFUSED, "%s is R3: the model of %s has no experts to record",
-                     TREADLE_RL_PLACE(task, actor.router_replay), model_path));
+  if (s->actor.router_replay != TREADLE_REPLAY_DISABLED && !bounds->record_bytes)
+    TRY(treadle_fail(TREADLE_REFUSED, "%s is %s: the model of %s has no experts to record",
+                     TREADLE_RL_PLACE(task, actor.router_replay),
+                     treadle_rl_trainer_records(s) ? "R2" : "R3", model_path));
   if (all && d->most_positions && all > d->most_positions)
     TRY(treadle_fail(TREADLE_REFUSED, "%s: %lld tokens, and the model takes %lld",
                      TREADLE_RL_PLACE(task, training.seq_length), (long long)all,

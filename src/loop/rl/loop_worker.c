@@ -134,7 +134,9 @@ static treadle_status log_probs(treadle_rl *rl, treadle_message *in, treadle_mes
   int64_t entropies = 0;
   treadle_status status = treadle_message_int(in, "entropies", &entropies);
   if (!status) status = take_rows(rl, in, entropies != 0, &r);
-  r.forward.replay_experts = !reference && treadle_rl_replays(rl->task.settings);
+  const bool records = treadle_rl_trainer_records(rl->task.settings);
+  r.forward.replay_experts = !reference && !records && treadle_rl_replays(rl->task.settings);
+  r.forward.experts = !reference && records;
   TRY(treadle_rl_agree(&rl->crew, status));
   TRY((reference ? treadle_actor_compute_ref_log_prob
                  : treadle_actor_compute_log_prob)(rl->actor, r.share.mine, &r.forward, r.out));

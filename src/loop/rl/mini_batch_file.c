@@ -45,10 +45,9 @@ static treadle_status choose(treadle_rl_mini_batch *m, const char *path, int64_t
              "top_p, top_k or min_p: a dump of sampling_support: full, or of another configuration",
              path, (long long)s->prompt->line);
     if (m->forward.replay_experts && !s->experts)
-      REFUSE(
-          "%s: line %lld: it has no experts, and by the configuration (router_replay.mode R3) tokens go to "
-          "those that the generator chose",
-          path, (long long)s->prompt->line);
+      REFUSE("%s: line %lld: it has no experts, and by the configuration (router_replay.mode) tokens go to "
+             "those that were recorded",
+             path, (long long)s->prompt->line);
     m->cut = m->cut || s->kept_counts;
     TRY(treadle_array_push(&m->samples, s));
   }

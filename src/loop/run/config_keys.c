@@ -101,7 +101,7 @@ const treadle_train_key treadle_train_keys[TREADLE_TRAIN_KEYS] = {
   {ACTOR, "adam_betas", TREADLE_KEY_LIST, NULL, "", VERL, "adam_beta1 and adam_beta2, as one list", AT(actor.adam_betas), RL, .also = {VERLS_ACTOR "optim.betas"}},
   {ACTOR, "load", TREADLE_KEY_TEXT, NULL, "path", MINDSPEED, "folder of a Megatron checkpoint with the first weights; if it has none, the run says so and takes the model's weights", AT(actor.load), RL},
 
-  {REPLAY, "mode", TREADLE_KEY_CHOICE, "disabled", "", VERL, "of models with experts. R3: the generator records which experts each token chose; without actor_config.exact the trainer sends it there, with exact the check compares", AT(actor.router_replay), RL, .words = {"disabled", "R3"}, .also = {VERLS_ACTOR "router_replay.mode", VERLS_ACTOR "megatron.router_replay.mode"}},
+  {REPLAY, "mode", TREADLE_KEY_CHOICE, "disabled", "", VERL, "of models with experts. R3: the generator records which experts each token chose; without actor_config.exact the trainer sends it there, with exact the check compares. R2, without exact: updates send it where the pass of old log-probabilities did", AT(actor.router_replay), RL, .words = {"disabled", "R2", "R3"}, .also = {VERLS_ACTOR "router_replay.mode", VERLS_ACTOR "megatron.router_replay.mode"}},
 
   {GENERATE, "infer_tensor_parallel_size", TREADLE_KEY_INTEGER, "1", "ranks", MINDSPEED, "number of tensor parallel ranks in generation", AT(generate.infer_tensor_parallel_size), 1, RANKS, RL, .also = {VERLS_ROLLOUT "tensor_model_parallel_size"}},
   {GENERATE, "infer_pipeline_parallel_size", TREADLE_KEY_INTEGER, "1", "ranks", MINDSPEED, "number of pipeline stages in generation", AT(generate.infer_pipeline_parallel_size), 1, RANKS, RL, .also = {VERLS_ROLLOUT "pipeline_model_parallel_size"}},

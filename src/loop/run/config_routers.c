@@ -49,6 +49,10 @@ treadle_status treadle_train_config_settle_routers(treadle_train_config *config)
       place_of_context(config))
     REFUSE("%s: %s is seq_aux_loss, with %s: a rank needs all tokens of a row; say aux_loss", config->file,
            PLACE(training.moe_router_load_balancing_type), place_of_context(config));
+  if (config->settings.actor.router_replay == TREADLE_REPLAY_R2 && config->settings.actor.exact)
+    REFUSE("%s: %s is R2, and %s is true: updates of exact mode choose experts by themselves; say exact: "
+           "false",
+           config->file, PLACE(actor.router_replay), PLACE(actor.exact));
   if (!none && t->moe_aux_loss_coeff == 0)
     return treadle_train_config_warn_of(config, PLACE(training.moe_router_load_balancing_type),
                                         "has no effect while moe_aux_loss_coeff is 0");

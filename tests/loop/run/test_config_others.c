@@ -60,7 +60,8 @@ static void router_replay(void **state) {
   config = read_ok("actor_rollout_ref:\n  actor: {megatron: {router_replay: {mode: disabled}}}\n");
   assert_int_equal(treadle_train_config_settings(config)->actor.router_replay, TREADLE_REPLAY_DISABLED);
   treadle_train_config_destroy(config);
-  check_refusal("must be one of disabled|R3", "actor_rollout_ref: {actor: {router_replay: {mode: R2}}}\n");
+  check_refusal("router_replay.mode (line 2) is R2, and actor_config.exact (default) is true",
+                "actor_rollout_ref: {actor: {router_replay: {mode: R2}}}\n");
 }
 
 static void estimators(void **state) {
