@@ -3,10 +3,11 @@
 #define TREADLE_TRAIN_ADAPTERS_DERIVED_H
 
 #include "layout/layout.h"
+#include "base/team.h"
 #include "pass/weights.h"
 
 /* Of a rank's window, where the matrix lies as w has it. Refused: rows of it that are not there. */
-treadle_status treadle_train_take_derived(const treadle_layout *layout, int64_t rank, int32_t tensor,
-                                          const treadle_weight *w, char *window);
+treadle_status treadle_train_take_derived(treadle_team *team, const treadle_layout *layout, int64_t rank,
+                                          const treadle_weight *w, int32_t tensor, char *window);
 
 #endif

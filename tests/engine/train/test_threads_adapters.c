@@ -376,6 +376,7 @@ static void test_latent(void **state) {
       char text[64];
       like.options.recompute = (c + i) % 2;
       like.options.sequence_parallel = c / 2 % 2;
+      like.options.threads = 1 + (int)(c / 2 % 2);
       snprintf(text, sizeof text, "%s,dtype=%s", cuts[c].layout, dtype);
       const one_rank got = run_ranks(&like, text, cuts[c].ranks);
       if (got.digest != alone.digest || got.weights != alone.weights || got.norm != alone.norm)
