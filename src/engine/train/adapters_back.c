@@ -110,8 +110,8 @@ treadle_status treadle_train_adapter_back(treadle_train_adapters *a, const tread
   const matrix_cut cut = cut_of(a, a->present, role);
   const treadle_adapter_rows x = {a->x, a->x_stride, w->column_count, rows},
                              dy = {term->dy, term->stride, w->row_count, rows};
-  const treadle_adapter_leaves of_x = {cut.columns, w->columns / cut.columns.all, cut.speaks},
-                               of_dy = {cut.rows, term->share, cut.speaks};
+  const treadle_adapter_cut of_x = {cut.columns, w->columns / cut.columns.all, cut.speaks},
+                            of_dy = {cut.rows, term->share, cut.speaks};
   float *grads = treadle_train_grads(a->windows);
   TRY(treadle_train_adapter_project(a, &x, &of_x, window + target->at_a, false, a->inner));
   TRY(treadle_train_adapter_project(a, &dy, &of_dy, window + target->at_b, true, a->outer));

@@ -47,7 +47,7 @@ treadle_status treadle_train_adapter_head(const treadle_train_adapters *a, const
   const int64_t group = a->back->pass->heads.count / leaves_of(a, a->present).leaves;
   const treadle_adapter_rows x = {a->x, a->x_stride, latent, rows},
                              dy = {term->dy, term->stride, term->share, rows};
-  const treadle_adapter_leaves of_x = {one, latent, true}, of_dy = {one, term->share, true};
+  const treadle_adapter_cut of_x = {one, latent, true}, of_dy = {one, term->share, true};
   TRY(treadle_train_adapter_project(a, &x, &of_x, window + target->at_a, false, a->inner));
   TRY(treadle_train_adapter_project(a, &dy, &of_dy, window + target->at_b + row * rank, true, a->outer));
   treadle_train_adapter_sum(a, &dy, a->inner, true, grads + target->at_b + row * rank);

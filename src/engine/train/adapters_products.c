@@ -25,7 +25,7 @@ typedef struct projection {
   const treadle_train_adapters *a;
   const treadle_outer_ops *ops;
   const treadle_adapter_rows *from;
-  const treadle_adapter_leaves *leaves;
+  const treadle_adapter_cut *leaves;
   float *to;
 } projection;
 
@@ -103,7 +103,7 @@ static void pack_tiles(const projection *p, const float *from, bool is_b) {
 
 treadle_status treadle_train_adapter_project(const treadle_train_adapters *a,
                                              const treadle_adapter_rows *from,
-                                             const treadle_adapter_leaves *leaves, const float *values,
+                                             const treadle_adapter_cut *leaves, const float *values,
                                              bool is_b, float *to) {
   treadle_exchange *within = leaves->range.all > 1 ? a->back->pass->ranks.within : NULL;
   projection p = {.a = a,

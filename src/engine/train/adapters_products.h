@@ -11,11 +11,11 @@ typedef struct treadle_adapter_rows {
 } treadle_adapter_rows;
 
 /* The leaves of a product's inner dimension that this rank has, of `share` elements each. */
-typedef struct treadle_adapter_leaves {
+typedef struct treadle_adapter_cut {
   treadle_leaf_range range;
   int64_t share;
   bool speaks; /* no other rank brings the same leaves */
-} treadle_adapter_leaves;
+} treadle_adapter_cut;
 
 extern const char treadle_adapter_sum_name[];
 
@@ -23,7 +23,7 @@ extern const char treadle_adapter_sum_name[];
  * leaf, the ranks of a stage add theirs, and all of them call. */
 treadle_status treadle_train_adapter_project(const treadle_train_adapters *adapters,
                                              const treadle_adapter_rows *from,
-                                             const treadle_adapter_leaves *leaves, const float *values,
+                                             const treadle_adapter_cut *leaves, const float *values,
                                              bool is_b, float *to);
 /* Onto the gradient: of B [count, rank] += from^T by, of A [rank, count] += by^T from; by: [rows, rank]. */
 void treadle_train_adapter_sum(const treadle_train_adapters *adapters, const treadle_adapter_rows *from,
