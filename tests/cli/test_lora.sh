@@ -10,10 +10,10 @@ value() { sed -n "s/.*\"$2\": \"\{0,1\}\([^\",]*\).*/\1/p" "$folder/$1"; }
 launch=("$MPIEXEC")
 case $("$MPIEXEC" --version 2>/dev/null) in *'Open MPI'* | *OpenRTE*) launch+=(--oversubscribe) ;; esac
 
-# setup NAME MODULES: a golden model, whose matrices of these names have adapters.
+# setup NAME MODULES [ROWS]: a golden model, whose matrices of these names have adapters, and the model whose rows it trains on.
 setup() {
   model=$TREADLE_SOURCE/tests/golden/models/$1
-  rows=$TREADLE_SOURCE/tests/golden/grads/$1/rows.jsonl
+  rows=$TREADLE_SOURCE/tests/golden/grads/${3:-$1}/rows.jsonl
   modules=$2
   cat >"$folder/config.yaml" <<END
 megatron_training:
@@ -73,6 +73,9 @@ names "$actor/lora_adapter" lm_head lm_head
 "$TREADLE" grad "$model" --file "$rows" --lora-rank 4 --lora-alpha 8 --target-modules q_proj,lm_head --lora "$actor/lora_adapter" \
   --out "$folder/head.safetensors" --json >"$folder/grad" 2>"$folder/err" || fail "grad with the head"
 grep -aq 'base_model.model.lm_head.lora_B.weight' "$folder/head.safetensors" || fail "no gradients of the head's adapter"
+setup dsv3-yarn all-linear qwen2-tied
+check_run
+names "$actor/lora_adapter" model.layers.0.self_attn.kv_b_proj kv_b_proj
 setup qwen2-tied 'q_proj, o_proj, down_proj'
 check_run
 names "$actor/lora_adapter" model.layers.0.self_attn.q_proj q_proj

@@ -13,9 +13,10 @@ static treadle_status no_memory(void) { return treadle_fail(TREADLE_NO_MEMORY, "
 
 static bool is_trained(treadle_role role) {
   return role == TREADLE_ROLE_Q || role == TREADLE_ROLE_K || role == TREADLE_ROLE_V ||
-         role == TREADLE_ROLE_O || role == TREADLE_ROLE_GATE || role == TREADLE_ROLE_UP ||
-         role == TREADLE_ROLE_DOWN || role == TREADLE_ROLE_SHARED_GATE || role == TREADLE_ROLE_SHARED_UP ||
-         role == TREADLE_ROLE_SHARED_DOWN || role == TREADLE_ROLE_HEAD;
+         role == TREADLE_ROLE_O || role == TREADLE_ROLE_Q_DOWN || role == TREADLE_ROLE_Q_UP ||
+         role == TREADLE_ROLE_KV_DOWN || role == TREADLE_ROLE_KV_UP || role == TREADLE_ROLE_GATE ||
+         role == TREADLE_ROLE_UP || role == TREADLE_ROLE_DOWN || role == TREADLE_ROLE_SHARED_GATE ||
+         role == TREADLE_ROLE_SHARED_UP || role == TREADLE_ROLE_SHARED_DOWN || role == TREADLE_ROLE_HEAD;
 }
 
 /* The matrix of a role in a unit; -1: it has none. */
@@ -41,9 +42,10 @@ static treadle_status check_targets(const treadle_adapter *a, const treadle_tran
     for (int role = 0; role < TREADLE_ROLES; role++)
       found = found || (tensor_of(d, unit, role) == tensor && is_trained((treadle_role)role));
     if (!found)
-      REFUSE("%s: training does not take an adapter of it; it does of q, k, v and o of grouped attention, "
-             "of gate, up and down of MLPs, and of the head",
-             tensors[tensor].name);
+      REFUSE(
+          "%s: training does not take an adapter of it; it does of the projections of grouped and latent "
+          "attention, of gate, up and down of MLPs, and of the head",
+          tensors[tensor].name);
   }
   return TREADLE_OK;
 }
@@ -232,8 +234,12 @@ treadle_status treadle_train_open_adapters(const treadle_train_adapter_parts *of
     return no_memory();
   }
   *adapters_p = a;
-  *a = (treadle_train_adapters){
-      .adapter = adapter, .back = of->back, .windows = of->windows, .rows = of->back->rows, .present = -1};
+  *a = (treadle_train_adapters){.adapter = adapter,
+                                .back = of->back,
+                                .windows = of->windows,
+                                .rows = of->back->rows,
+                                .present = -1,
+                                .renewed = -1};
   TRY(check_targets(adapter, of->back->transformer));
   TRY(find_targets(a, of->arena));
   place_targets(a);

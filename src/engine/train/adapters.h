@@ -7,8 +7,11 @@
  *   adapters.c         which there are, and how they lie
  *   adapters_merge.c   merged matrices of a unit
  *   adapters_back.c    gradients
+ *   adapters_latent.c  those of the matrix that heads of latent attention multiply in two halves
+ *   adapters_products.h  the products of both
  *   adapters_state.c   what they begin with, and their files
  *   adapters_fold.c    all of them on each rank, and merged into windows of other layouts
+ *   adapters_derived.h   what these derive of merged matrices
  *
  * NULL stands for a trainer without adapters. */
 #ifndef TREADLE_TRAIN_ADAPTERS_H
@@ -38,9 +41,11 @@ typedef struct treadle_train_adapters {
   char *merged;                                   /* [merged_bytes] */
   float *panels;                                  /* A or B as tiles are multiplied: of one matrix */
   float *inner, *outer;                           /* [rows, rank] what A gives of x, what B gives of dy */
+  float *by_leaf; /* [leaves of o, rank, latent]: gradients of A of kv_up; NULL: it has no adapter */
   float *blocks;                                  /* of each thread: [block_each] */
   int64_t block_each;
   int32_t present; /* the unit that is merged; -1: none */
+  int32_t renewed; /* the layer whose copies the pass has made of what it multiplies by; -1: none */
   const float *x;  /* what the matrices multiplied whose gradients come next */
   int64_t x_stride;
   bool base_alone;      /* passes compute without the adapters */
@@ -71,6 +76,7 @@ void treadle_train_close_adapters(treadle_train_adapters *adapters);
 /* Memory of a pass forward, then that of backward, in elements of floats; and where it lies. */
 int64_t treadle_train_panel_values(const treadle_train_adapters *adapters);
 int64_t treadle_train_block_values(const treadle_train_adapters *adapters);
+int64_t treadle_train_adapter_leaf_values(const treadle_train_adapters *adapters);
 /* Elements that this rank brings at most when ranks of a stage add up what adapters give. */
 int64_t treadle_train_adapter_room(const treadle_train_adapters *adapters);
 /* Of what this rank answers for of all gradients: each part. */
@@ -97,7 +103,7 @@ static inline treadle_dtype treadle_train_trained_dtype(const treadle_back *back
 
 /* ---- adapters_merge.c ---- */
 
-/* The matrices of a unit are merged. Nothing to do where none has an adapter. */
+/* The matrices of a unit are merged, unless passes compute with the base alone; and what the pass makes of them is made. */
 void treadle_train_merge(treadle_train_adapters *adapters, int32_t unit);
 /* Weights or adapters have changed, or work memory was lost. */
 void treadle_train_forget_merged(treadle_train_adapters *adapters);
@@ -107,6 +113,17 @@ void treadle_train_forget_merged(treadle_train_adapters *adapters);
 /* As treadle_back_take_rows and treadle_back_weight. */
 void treadle_train_adapter_rows(treadle_train_adapters *adapters, const float *x, int64_t stride);
 treadle_status treadle_train_adapter_back(treadle_train_adapters *adapters, const treadle_back_term *term,
+                                          int64_t rows);
+
+/* ---- adapters_latent.c ---- */
+
+/* Around all heads of the present layer; NULL: nothing to do. */
+void treadle_train_adapter_begin_heads(const treadle_train_adapters *adapters);
+treadle_status treadle_train_adapter_end_heads(const treadle_train_adapters *adapters, int64_t rows);
+/* A head's rows of kv_up for keys or values, from `row` on: share rows, which gave or were given dy; what they
+ * multiplied is that of treadle_train_adapter_rows. */
+treadle_status treadle_train_adapter_head(const treadle_train_adapters *adapters,
+                                          const treadle_back_term *term, int64_t head, int64_t row,
                                           int64_t rows);
 
 /* ---- adapters_state.c ---- */

@@ -1,5 +1,6 @@
 /* All adapters on each rank, and merged in place into the window of a rank of another layout, such as the one that generates. Elements are
  * those of adapters_merge.c, to the bit. */
+#include "train/adapters_derived.h"
 #include "train/trainer.h"
 
 #include "base/alloc.h"
@@ -139,6 +140,7 @@ static treadle_status fold_matrix(folding *f, const treadle_layout *layout, int6
         layout->text, layout->model->tensors[f->matrix->tensor].name, treadle_dtype_name(w.dtype),
         treadle_dtype_name(p->options.dtype)));
   if (treadle_is_there(&w)) treadle_team_run(p->team, fold, f);
+  TRY(treadle_train_take_derived(p->team, layout, rank, &w, f->matrix->tensor, f->window));
 out:
   treadle_arena_release(&arena);
   return status;

@@ -85,8 +85,7 @@ static void merge(void *context, int32_t index, int32_t count) {
   }
 }
 
-void treadle_train_merge(treadle_train_adapters *a, int32_t unit) {
-  if (!a || a->base_alone || a->present == unit) return;
+static void merge_unit(treadle_train_adapters *a, int32_t unit) {
   for (int role = 0; role < TREADLE_ROLES; role++) {
     merging m = {.a = a, .target = &a->targets[unit][role], .ops = ops_of(a)};
     if (m.target->number < 0) continue;
@@ -98,6 +97,14 @@ void treadle_train_merge(treadle_train_adapters *a, int32_t unit) {
   }
 }
 
+void treadle_train_merge(treadle_train_adapters *a, int32_t unit) {
+  if (!a) return;
+  if (!a->base_alone && a->present != unit) merge_unit(a, unit);
+  if (unit >= a->back->transformer->layers || a->renewed == unit) return;
+  treadle_pass_renew_layer(a->back->pass, unit);
+  a->renewed = unit;
+}
+
 void treadle_train_forget_merged(treadle_train_adapters *a) {
-  if (a) a->present = -1;
+  if (a) a->present = a->renewed = -1;
 }

@@ -6,6 +6,7 @@
  * is added to the key's, then leaves are added in their tree, over all ranks. q_up, or q, goes back in the leaves of o.
  * o, and q_down and kv_down together, go back in one leaf. Without q_down, kv_down's share is added to the sum of q's. */
 #include "train/latent.h"
+#include "train/adapters.h"
 #include "train/back_attend.h"
 #include "train/back_product.h"
 #include "train/back_sum.h"
@@ -104,7 +105,7 @@ static void take_part(const treadle_weight *of, int64_t row, int64_t rows, part_
 
 /* A head's rows of kv_up, which gave or were given dy, and the rows that they multiplied. */
 typedef struct head_rows {
-  int64_t row, rows;
+  int64_t number, row, rows;
   const float *dy, *x; /* x: [rows, latent] */
   int64_t dy_stride, x_stride;
 } head_rows;
@@ -118,6 +119,7 @@ static treadle_status back_head(const treadle_back *back, int32_t layer, int64_t
   take_part(&back->pass->layers[layer].weight[TREADLE_ROLE_KV_UP], head->row, head->rows, &weight);
   const treadle_back_term term = {&weight.weight, head->dy, head->dy_stride, head->rows};
   TRY(treadle_back_take_rows(back, head->x, head->x_stride, back->transformer->latent_dim, rows));
+  if (back->adapters) TRY(treadle_train_adapter_head(back->adapters, &term, head->number, head->row, rows));
   if (treadle_is_there(whole)) { /* adapters may train in place of weights */
     take_part(whole, head->row, head->rows, &grad);
     TRY(treadle_back_weight(back, &term, &grad.weight, rows));
@@ -133,7 +135,8 @@ static treadle_status back_values(const treadle_back *back, int32_t layer, int64
   const treadle_transformer *d = back->transformer;
   treadle_status status = TREADLE_OK;
   for (int64_t h = 0; h < back->pass->heads.count; h++) {
-    const head_rows head = {.row = h * (d->nope_dim + d->value_dim) + d->nope_dim,
+    const head_rows head = {.number = h,
+                            .row = h * (d->nope_dim + d->value_dim) + d->nope_dim,
                             .rows = d->value_dim,
                             .dy = back->buffers.dmiddle + h * d->value_dim,
                             .dy_stride = back->width.found,
@@ -152,7 +155,8 @@ static treadle_status back_keys(const treadle_back *back, int32_t layer, int64_t
   const treadle_transformer *d = back->transformer;
   treadle_status status = TREADLE_OK;
   for (int64_t h = 0; h < back->pass->heads.count; h++) {
-    const head_rows head = {.row = h * (d->nope_dim + d->value_dim),
+    const head_rows head = {.number = h,
+                            .row = h * (d->nope_dim + d->value_dim),
                             .rows = d->nope_dim,
                             .dy = kept->qkv + h * d->head_dim,
                             .dy_stride = back->width.qkv,
@@ -284,6 +288,7 @@ static treadle_status back_attention(const treadle_back *back, int32_t layer, la
   treadle_pass_buffers *b = &back->pass->buffers;
   const treadle_pass_buffers own = *b;
   treadle_status status;
+  treadle_train_adapter_begin_heads(back->adapters);
   TRY(back_values(back, layer, rows, w->kept));
   b->wide = w->kept->qkv;
   b->wide_columns = back->width.qkv;
@@ -291,6 +296,7 @@ static treadle_status back_attention(const treadle_back *back, int32_t layer, la
   attend(w, leaves_of(back, layer));
   TRY(sum_keys(back, layer, rows));
   TRY(back_keys(back, layer, rows, w->kept));
+  TRY(treadle_train_adapter_end_heads(back->adapters, rows));
   b->wide = back->buffers.dqkv;
   TRY(treadle_pass_latent_queries_back(back->pass, layer, rows));
   treadle_team_run(back->pass->team, back_rows, w);

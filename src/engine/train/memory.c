@@ -207,6 +207,7 @@ static void place_adapters(treadle_train_adapters *a, memory *m) {
   if (!a) return;
   a->inner = take(m, a->rows * a->adapter->rank, sizeof *a->inner);
   a->outer = take(m, a->rows * a->adapter->rank, sizeof *a->outer);
+  a->by_leaf = take(m, treadle_train_adapter_leaf_values(a), sizeof *a->by_leaf);
   a->block_each = (treadle_train_block_values(a) + unit - 1) / unit * unit;
   a->blocks = take(m, a->back->pass->options.threads * a->block_each, sizeof *a->blocks);
 }

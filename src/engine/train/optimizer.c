@@ -58,7 +58,7 @@ static treadle_status take_and_tell(treadle_trainer *t, const treadle_optimizer_
   if (!status) status = treadle_train_move_biases(&t->routers);
   if (t->shards)
     treadle_train_forget_unit(t->shards);
-  else
+  else if (!t->adapters)
     treadle_pass_renew(t->pass);
   treadle_train_forget_merged(t->adapters);
   treadle_train_tell(&t->ranks, status);

@@ -347,7 +347,7 @@ void treadle_train_need(treadle_train_shards *s, int32_t number) {
   gathering w = {.s = s, .u = &s->units[number]};
   treadle_pass *pass = s->of.back->pass;
   treadle_team_run(pass->team, gather, &w);
-  if (number < pass->transformer->layers) treadle_pass_renew_layer(pass, number);
+  if (number < pass->transformer->layers && !s->of.back->adapters) treadle_pass_renew_layer(pass, number);
   s->present = number;
 }
 

@@ -374,7 +374,7 @@ treadle_status treadle_train_fill(treadle_trainer *t, const treadle_trainer_opti
   TRY(find_place(t, o, plans, &computed));
   set_rows(t, o);
   pass = pass_options(&t->back, layout, o);
-  pass.layer_by_layer = t->shards != NULL;
+  pass.layer_by_layer = t->shards || o->lora_rank;
   TRY(treadle_pass_create(t->transformer, computed, &t->replica, t->shards ? 0 : rank, &pass, &t->pass));
   TRY(set_back(&t->back, t->pass, o, layout));
   t->routers = (treadle_train_routers){.windows = &t->windows,

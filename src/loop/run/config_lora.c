@@ -21,6 +21,11 @@ static bool is_from(const treadle_train_config *config, int key, const char *nam
 /* Hugging Face's names of what Megatron names so; the name itself where it is another. */
 static const char *names_of(const char *name) {
   static const char *const names[][2] = {{"linear_qkv", "q_proj,k_proj,v_proj"},
+                                         {"linear_q_proj", "q_proj"}, /* of latent attention */
+                                         {"linear_q_down_proj", "q_a_proj"},
+                                         {"linear_q_up_proj", "q_b_proj"},
+                                         {"linear_kv_down_proj", "kv_a_proj_with_mqa"},
+                                         {"linear_kv_up_proj", "kv_b_proj"},
                                          {"linear_proj", "o_proj"},
                                          {"linear_fc1", "gate_proj,up_proj"},
                                          {"linear_fc2", "down_proj"},

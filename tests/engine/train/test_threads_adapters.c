@@ -15,12 +15,12 @@
 
 enum { ROWS = 4, LENGTH = 40, RANKS_MOST = 8 };
 
-static treadle_status fill(treadle_batch **batch_p) {
+static treadle_status fill(int words, treadle_batch **batch_p) {
   int32_t ids[ROWS][LENGTH];
   rows_row rows[ROWS];
   for (int r = 0; r < ROWS; r++) {
     rows[r] = (rows_row){ids[r], NULL, (size_t)(12 + 9 * r), 0};
-    for (int i = 0; i < LENGTH; i++) ids[r][i] = (i * 37 + r * 11) % 128;
+    for (int i = 0; i < LENGTH; i++) ids[r][i] = (i * 37 + r * 11) % words;
   }
   return rows_batch(rows, ROWS, batch_p);
 }
@@ -32,6 +32,7 @@ typedef struct one_rank {
   int rank, ranks;
   const char *folder; /* the state goes there; NULL: nowhere */
   const char *merged; /* a model with the adapters in it, to compare with; NULL: none */
+  bool random;        /* the model has no weights, and 16 tokens */
   treadle_status status;
   char message[512];
   uint64_t digest, weights;
@@ -86,11 +87,11 @@ static treadle_status run(one_rank *r) {
   const treadle_loss_options nll = {.struct_size = sizeof nll, .name = "nll"};
   treadle_batch *all = NULL, *mine = NULL;
   treadle_status status;
-  TRY(fill(&all));
+  TRY(fill(r->random ? 16 : 128, &all));
   TRY(treadle_model_open(r->model, NULL, &model));
   TRY(treadle_layout_create(model, r->layout, r->ranks, NULL, &layout));
   TRY(treadle_trainer_create(r->group, layout, &r->options, &trainer));
-  TRY(treadle_trainer_load(trainer));
+  TRY(r->random ? treadle_trainer_randomise(trainer, 7) : treadle_trainer_load(trainer));
   TRY(treadle_trainer_slice(trainer, all, &forward, NULL, &mine));
   for (int turn = 0; turn < 3; turn++) {
     TRY(treadle_trainer_gradients(trainer, mine, &forward, &nll, NULL, &loss));
@@ -237,9 +238,9 @@ static void test_replicas(void **state) {
   (void)state;
   static const cut cuts[] = {
       {"fsdp2:dtype=bf16", 2}, {"megatron:tp=2,dtype=bf16", 4}, {"megatron:pp=2,dtype=bf16", 4}};
-  static const char *const models[] = {"qwen2-tied", "llama-gqa-llama3rope"}, *const modules[] = {
-                                                                                  NULL, "lm_head,up_proj"};
-  for (int m = 0; m < 2; m++) {
+  static const char *const models[] = {"qwen2-tied", "llama-gqa-llama3rope", "dsv3-yarn"},
+                           *const modules[] = {NULL, "lm_head,up_proj", NULL};
+  for (int m = 0; m < 3; m++) {
     char path[512];
     one_rank like = like_of(path, models[m], modules[m]);
     const one_rank first = run_ranks(&like, "megatron:tp=1,dtype=bf16", 2);
@@ -282,7 +283,10 @@ static void test_merged(void **state) {
       {"qwen2-tied", NULL, "fsdp2:dtype=bf16", "vllm:tp=2,dtype=bf16", 2},
       {"llama-gqa-llama3rope", "lm_head", "megatron:tp=2,dtype=bf16", "vllm:tp=1,dtype=bf16", 2},
       {"llama-gqa-llama3rope", "lm_head,q_proj", "megatron:pp=2,dtype=bf16", "sglang:tp=2,dtype=bf16", 2},
-      {"dsv3-yarn", "lm_head,down_proj", "megatron:tp=4,dtype=bf16", "vllm:tp=4,dtype=bf16", 4}};
+      {"dsv3-yarn", "lm_head,down_proj", "megatron:tp=4,dtype=bf16", "vllm:tp=4,dtype=bf16", 4},
+      {"dsv3-yarn", NULL, "megatron:tp=2,dtype=bf16", "vllm:tp=2,dtype=bf16", 2},
+      {"dsv3-yarn", NULL, "megatron:tp=2,pp=2,dtype=bf16", "sglang:tp=4,dtype=bf16", 4},
+      {"dsv3-yarn", "kv_b_proj", "fsdp2:dtype=bf16", "vllm:tp=1,dtype=bf16", 2}};
   char path[512], folder[] = "/tmp/treadle-test-XXXXXX", merged[64], adapters[80], saved[64];
   assert_non_null(mkdtemp(folder));
   for (size_t i = 0; i < TEST_COUNT(pairs); i++) {
@@ -319,7 +323,7 @@ static void test_memory(void **state) {
   assert_true(10 * (adapters.grads + adapters.optimizer) < like.plan.grads + like.plan.optimizer);
 }
 
-/* Adapters beside experts, and beside latent attention, which trains none. Where data parallel ranks have different experts, adapters have the
+/* Adapters beside experts, and beside latent attention, which has none. Where data parallel ranks have different experts, adapters have the
  * bits of data parallel ranks with all of them. */
 static void test_experts(void **state) {
   static const struct {
@@ -338,6 +342,47 @@ static void test_experts(void **state) {
                    got = run_ranks(&like, cases[i].layout, cases[i].ranks);
     if (got.digest != wanted.digest || got.weights != wanted.weights)
       fail_msg("%s, %s: other bits", cases[i].model, cases[i].layout);
+  }
+}
+
+/* Of latent attention: with narrow queries and without; one matrix after the other, and all of them. */
+static void test_latent(void **state) {
+  static const cut cuts[] = {{"megatron:tp=2", 2},
+                             {"megatron:tp=4", 4},
+                             {"megatron:pp=2", 2},
+                             {"megatron:tp=2,pp=2", 4},
+                             {"fsdp2:dp=1", 1}};
+  static const struct {
+    const char *model, *modules;
+  } cases[] = {{"v3", NULL},
+               {"v2", NULL},
+               {"v3", "kv_b_proj"},
+               {"v2", "kv_b_proj, o_proj"},
+               {"v3", "q_a_proj, q_b_proj"},
+               {"v2", "q_proj, kv_a_proj_with_mqa"},
+               {"v3-experts", NULL}};
+  (void)state;
+  for (size_t i = 0; i < TEST_COUNT(cases) * 2; i++) {
+    const char *model = cases[i / 2].model, *dtype = i % 2 ? "bf16" : "fp32";
+    char path[512], layout[64];
+    one_rank alone = like_of(path, model, cases[i / 2].modules);
+    snprintf(path, sizeof path, "%s/tests/data/latent/%s", TREADLE_SOURCE_DIR, model);
+    snprintf(layout, sizeof layout, "hf:dtype=%s", dtype);
+    alone.layout = layout;
+    alone.random = true;
+    if (run(&alone)) fail_msg("%s", alone.message);
+    for (size_t c = i % 2; c < TEST_COUNT(cuts); c += cases[i / 2].modules ? 2 : 1) {
+      one_rank like = alone;
+      char text[64];
+      like.options.recompute = (c + i) % 2;
+      like.options.sequence_parallel = c / 2 % 2;
+      like.options.threads = 1 + (int)(c / 2 % 2);
+      snprintf(text, sizeof text, "%s,dtype=%s", cuts[c].layout, dtype);
+      const one_rank got = run_ranks(&like, text, cuts[c].ranks);
+      if (got.digest != alone.digest || got.weights != alone.weights || got.norm != alone.norm)
+        fail_msg("%s, %s, %s: other bits", model, cases[i / 2].modules ? cases[i / 2].modules : "all",
+                 text);
+    }
   }
 }
 
@@ -383,9 +428,10 @@ static void test_memory_of_policy(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_same_bits),       cmocka_unit_test(test_head),
-                                     cmocka_unit_test(test_replicas),        cmocka_unit_test(test_merged),
-                                     cmocka_unit_test(test_memory),          cmocka_unit_test(test_experts),
-                                     cmocka_unit_test(test_memory_of_policy)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_same_bits), cmocka_unit_test(test_head),
+      cmocka_unit_test(test_replicas),  cmocka_unit_test(test_merged),
+      cmocka_unit_test(test_memory),    cmocka_unit_test(test_experts),
+      cmocka_unit_test(test_latent),    cmocka_unit_test(test_memory_of_policy)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -20,8 +20,12 @@ typedef struct scene {
   treadle_layout *train, *infer;
 } scene;
 
-static void open_scene(scene *s, const char *train, const char *infer) {
-  s->model = tiny_open();
+/* path: of the model; NULL: the tiny one. */
+static void open_scene(scene *s, const char *path, const char *train, const char *infer) {
+  if (path)
+    assert_ok(treadle_model_open(path, NULL, &s->model));
+  else
+    s->model = tiny_open();
   assert_ok(treadle_layout_create(s->model, train, 1, NULL, &s->train));
   assert_ok(treadle_layout_create(s->model, infer, 1, NULL, &s->infer));
 }
@@ -72,15 +76,14 @@ static void update(treadle_actor *actor) {
   treadle_batch_destroy(batch);
 }
 
-static void test_reference(void **state) {
-  (void)state;
+static void check_reference(const char *path, const char *train) {
   enum { BYTES = (TEST_COUNT(ids) - 2) * sizeof(float) };
   const treadle_actor_options options = options_of(TREADLE_KEEP_HOST);
   treadle_actor_info info = TREADLE_INIT(treadle_actor_info);
   float first[TEST_COUNT(ids)], then[TEST_COUNT(ids)], policy[TEST_COUNT(ids)];
   treadle_actor *actor;
   scene s;
-  open_scene(&s, "hf:dtype=bf16", "vllm:tp=1,dtype=bf16");
+  open_scene(&s, path, train, "vllm:tp=1,dtype=bf16");
   assert_ok(treadle_actor_create(NULL, s.train, s.infer, &options, &actor));
   assert_ok(treadle_actor_randomise(actor, 5));
   compute(actor, false, policy);
@@ -98,12 +101,24 @@ static void test_reference(void **state) {
   close_scene(&s);
 }
 
+static void test_reference(void **state) {
+  (void)state;
+  check_reference(NULL, "hf:dtype=bf16");
+}
+
+/* Of latent attention, whose copies of a layer's weights are of the base, too. */
+static void test_reference_of_latent(void **state) {
+  (void)state;
+  check_reference(TREADLE_SOURCE_DIR "/tests/data/latent/v3/config.json", "hf:dtype=bf16");
+  check_reference(TREADLE_SOURCE_DIR "/tests/data/latent/v2/config.json", "fsdp2:dtype=bf16");
+}
+
 static void refused(const char *train, const char *infer, const treadle_actor_options *options,
                     const char *words) {
   treadle_actor_memory memory;
   treadle_actor *actor;
   scene s;
-  open_scene(&s, train, infer);
+  open_scene(&s, NULL, train, infer);
   assert_refused(words, treadle_actor_create(NULL, s.train, s.infer, options, &actor));
   assert_refused(words, treadle_actor_foresee(s.train, s.infer, options, &memory));
   assert_null(actor);
@@ -128,14 +143,15 @@ static void test_table(void **state) {
   options.open_train = toy_open_train;
   options.open_infer = toy_open_infer;
   options.train_context = options.infer_context = &one;
-  open_scene(&s, "hf", "vllm:tp=1");
+  open_scene(&s, NULL, "hf", "vllm:tp=1");
   assert_refused("lacks gather or merge, which lora_rank needs",
                  treadle_actor_create(NULL, s.train, s.infer, &options, &actor));
   close_scene(&s);
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_reference), cmocka_unit_test(test_refused),
-                                     cmocka_unit_test(test_table)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_reference),
+                                     cmocka_unit_test(test_reference_of_latent),
+                                     cmocka_unit_test(test_refused), cmocka_unit_test(test_table)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

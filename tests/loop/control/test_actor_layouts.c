@@ -44,11 +44,15 @@ static const struct pair latent_pairs[] = {
     {"megatron:tp=2,pp=2,dtype=bf16", "vllm:tp=4,dtype=bf16", 4, false, 0},
     {"megatron:tp=4,dtype=fp32", "sglang:tp=2,dtype=fp32", 4, false, 0},
     {"fsdp2:dtype=bf16", "vllm:tp=2,dtype=bf16", 2, false, 0},
+    {"megatron:tp=2,pp=2,dtype=bf16", "vllm:tp=4,dtype=bf16", 4, false, 4},
+    {"megatron:tp=4,dtype=fp32", "sglang:tp=2,dtype=fp32", 4, false, 3},
+    {"fsdp2:dtype=bf16", "vllm:tp=1,dtype=bf16", 2, false, 8},
 };
 /* And with experts, of which a shared one. */
 static const char sparse_model[] = TREADLE_SOURCE_DIR "/tests/golden/models/dsv3-yarn";
 static const struct pair sparse_pairs[] = {
     {"megatron:tp=2,pp=2,ep=2,etp=1,dtype=bf16", "vllm:tp=2,dp=2,ep=on,dtype=bf16", 4, true, 0},
+    {"megatron:tp=2,pp=2,ep=2,etp=1,dtype=bf16", "vllm:tp=2,dp=2,ep=on,dtype=bf16", 4, true, 4},
 };
 
 /* The head has adapters, and more rows than a leaf of the vocabulary: each rank has some of them, or nothing but padding; or few, on one rank. */

@@ -63,6 +63,9 @@ static void mindspeeds_words(void **state) {
   check(more, 4, 16, "o_proj,gate_proj,up_proj");
   check("actor_config:\n  model: m\n  lora_target_modules: [linear_fc2, output_layer]\n", 8, 16,
         "down_proj,lm_head");
+  check("actor_config:\n  model: m\n  lora_target_modules: [linear_q_proj, linear_q_down_proj, "
+        "linear_q_up_proj, linear_kv_down_proj, linear_kv_up_proj]\n",
+        8, 16, "q_proj,q_a_proj,q_b_proj,kv_a_proj_with_mqa,kv_b_proj");
   treadle_train_config *config = read_ok("megatron_training:\n  lora_r: 4\nactor_config:\n  model: m\n");
   assert_int_equal(treadle_train_config_settings(config)->actor.lora_rank, 0);
   assert_int_equal(config->warnings.count, 1);
