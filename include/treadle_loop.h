@@ -73,9 +73,12 @@ treadle_status treadle_train_rows_read(const treadle_train_rows_spec *spec, cons
 
 /* Adds the column experts to rows: of each the key "experts" of a line of JSON, [[[0, 3], ..], ..], of each token but
  * the last, of each layer that has experts; as `treadle score --experts` and treadle_trainer_save_experts() write it.
- * Other keys of a line are not looked at. what: names the lines in messages; NULL: "experts". Refused: another number
- * of lines than rows; lists of different shapes. */
-treadle_status treadle_train_experts_read(const char *what, const char *text, size_t bytes, treadle_batch *rows);
+ * Other keys of a line are not looked at. model: whose experts they are; NULL: their numbers are not looked at. what:
+ * names the lines in messages; NULL: "experts". Refused, with the line: lists of different shapes, of another number of
+ * tokens than the row, or of other layers and experts than the model; numbers that do not ascend; and another number of
+ * lines than rows. */
+treadle_status treadle_train_experts_read(const treadle_model *model, const char *what, const char *text, size_t bytes,
+                                          treadle_batch *rows);
 
 /* ---- Rows of a task ----------------------------------------------------------------------------------- */
 

@@ -78,11 +78,11 @@ out:
   return status;
 }
 
-static treadle_status read_experts(const char *path, treadle_batch *rows) {
+static treadle_status read_experts(const treadle_model *model, const char *path, treadle_batch *rows) {
   treadle_json_lines lines = {0};
   treadle_status status;
   TRY(treadle_json_lines_open(&lines, path));
-  TRY(treadle_train_experts_read(path, lines.text, lines.bytes, rows));
+  TRY(treadle_train_experts_read(model, path, lines.text, lines.bytes, rows));
 out:
   treadle_json_lines_close(&lines);
   return status;
@@ -101,7 +101,7 @@ static treadle_status prepare(grad_job *job, const treadle_arguments *a) {
   spec.chat = job->chat;
   spec.layout = job->layout;
   TRY(treadle_train_rows_read(&spec, job->lines.text, job->lines.bytes, &job->rows));
-  if (a->grad.experts) TRY(read_experts(a->grad.experts, job->rows));
+  if (a->grad.experts) TRY(read_experts(job->model, a->grad.experts, job->rows));
   if (a->files.out && job->session.rank == 0) TRY(treadle_output_ask(a->files.out));
   if (a->grad.write_experts && job->session.rank == 0) TRY(treadle_output_ask(a->grad.write_experts));
 out:

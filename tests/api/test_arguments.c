@@ -1215,9 +1215,9 @@ static void training(objects *o) {
   REFUSED(treadle_trainer_save_gradients(NULL, "/nothing"));
   REFUSED(treadle_trainer_save_gradients(trainer, NULL));
   GIVES(TREADLE_SYSTEM, treadle_trainer_save_gradients(trainer, "/nothing/nothing"));
-  REFUSED(treadle_train_experts_read(NULL, "{}", 2, NULL));
-  REFUSED(treadle_train_experts_read(NULL, NULL, 2, good));
-  REFUSED(treadle_train_experts_read(NULL, "{}", 2, good));
+  REFUSED(treadle_train_experts_read(NULL, NULL, "{}", 2, NULL));
+  REFUSED(treadle_train_experts_read(NULL, NULL, NULL, 2, good));
+  REFUSED(treadle_train_experts_read(NULL, NULL, "{}", 2, good));
   REFUSED(treadle_trainer_save_experts(NULL, NULL, "/nothing"));
   REFUSED(treadle_trainer_save_experts(trainer, NULL, NULL));
   GIVES(TREADLE_SYSTEM, treadle_trainer_save_experts(trainer, NULL, "/nothing/nothing"));

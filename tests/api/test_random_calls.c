@@ -1065,7 +1065,7 @@ static void call_training(caller *c) {
   SAID(treadle_trainer_norm(trainer, OR_NULL(c, &norm)));
   SAID(treadle_trainer_digest(trainer, OR_NULL(c, &digest)));
   SAID(treadle_trainer_save_gradients(trainer, often(c) ? "/nowhere/at/all" : NULL));
-  SAID(treadle_train_experts_read(NULL, often(c) ? "{\"experts\": [[[0]]]}" : NULL, 20, NULL));
+  SAID(treadle_train_experts_read(NULL, NULL, often(c) ? "{\"experts\": [[[0]]]}" : NULL, 20, NULL));
   SAID(treadle_trainer_save_experts(trainer, NULL, often(c) ? "/nowhere/at/all" : NULL));
   CALL(treadle_trainer_grad_layout(trainer));
   CALL(treadle_trainer_grad_window(trainer, OR_NULL(c, &bytes)));

@@ -70,8 +70,8 @@ done
 refused 'experts of .* rows, and there are' "$moe" --file "$rows" --experts <(head -n 2 "$choices")
 refused 'line 1: it has no list "experts"' "$moe" --file "$rows" --experts "$rows"
 refused 'the model has no experts to replay' "$model" --file "$rows" --experts "$choices"
-refused 'row 0: .* bytes of experts, and .* tokens' "$moe" --file "$rows" --experts <(sed '1s/^{"experts": \[/&[[0, 1], [0, 1], [0, 1], [0, 1]], /' "$choices")
-refused 'row 0: the experts of token 0 do not ascend' "$moe" --file "$rows" --experts <(sed '1s/[0-9]*, [0-9]*/5, 5/' "$choices")
+refused 'line 1: has experts of .* tokens, and row 0 has .* before its last one' "$moe" --file "$rows" --experts <(sed '1s/^{"experts": \[/&[[0, 1], [0, 1], [0, 1], [0, 1]], /' "$choices")
+refused 'line 1: experts.0..0. do not ascend: 5 at' "$moe" --file "$rows" --experts <(sed '1s/[0-9]*, [0-9]*/5, 5/' "$choices")
 refused 'goes with --loss nll' "$moe" --file "$rows" --loss grpo --config "$folder/none.yaml" --experts "$choices"
 refused 'aux-loss-coeff -1: a number from 0 on' "$moe" --file "$rows" --aux-loss-coeff -1
 refused 'the model has no experts' "$model" --file "$rows" --z-loss-coeff 0.1

@@ -183,9 +183,11 @@ static treadle_status make_layout(treadle_train_adapters *a, const treadle_train
                                    &w->grad_layout));
   TRY(add_rank(a, computed, (places){own, own}, &arena, NULL, &elems));
   if (!elems)
-    TRY(treadle_fail(TREADLE_REFUSED,
-                     "layout '%s': rank %lld has no matrix with an adapter, and would train nothing",
-                     w->layout->text, (long long)w->rank));
+    TRY(treadle_fail(
+        TREADLE_REFUSED,
+        "layout '%s': rank %lld has none of the matrices that adapters are of, and would train "
+        "nothing; name matrices of its layers, too (target_modules), or divide the model less",
+        w->layout->text, (long long)w->rank));
   storage.shape[0] = elems / a->adapter->rank;
   storage.shape[1] = a->adapter->rank;
   storage.bytes = elems * (int64_t)sizeof(float);

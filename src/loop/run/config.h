@@ -492,6 +492,8 @@ const char *treadle_train_config_place(const treadle_train_config *config, int k
 treadle_status treadle_train_config_warn(treadle_train_config *config, const char *text);
 /* Checks what keys say together, and settles those that follow from others. */
 treadle_status treadle_train_config_settle(treadle_train_config *config);
+/* config_layout.c: the key that divides the tokens of a row among ranks; NULL: none does. */
+const char *treadle_train_config_place_of_context(const treadle_train_config *config);
 /* config_routers.c: routers of models with experts; and refuses keys of them that the model has no use of. */
 treadle_status treadle_train_config_settle_routers(treadle_train_config *config);
 typedef struct treadle_config_routers {

@@ -11,6 +11,19 @@
 
 #define PLACE(member) treadle_train_config_place(config, TREADLE_KEY_OF(member))
 
+const char *treadle_train_config_place_of_context(const treadle_train_config *config) {
+  const treadle_config_actor *actor = &config->settings.actor;
+  treadle_arena arena = {0};
+  treadle_settings words = {0};
+  int64_t cp = 1;
+  if (actor->ulysses_sequence_parallel_size > 1) return PLACE(actor.ulysses_sequence_parallel_size);
+  if (actor->context_parallel_size > 1) return PLACE(actor.context_parallel_size);
+  if (actor->layout && !treadle_settings_parse(actor->layout, &arena, &words))
+    (void)treadle_settings_size(&words, "cp", 1, &cp);
+  treadle_arena_release(&arena);
+  return cp > 1 ? PLACE(actor.layout) : NULL;
+}
+
 /* Whose layout it is: the actor, or a role beside it, which has keys of the same names. */
 typedef struct divided {
   const treadle_train_config *config;

@@ -90,27 +90,31 @@ static treadle_status refuse_section(const treadle_train_config *config) {
 }
 
 static treadle_status refuse_context(const treadle_train_config *config) {
-  const treadle_config_actor *actor = &config->settings.actor;
-  const int key = actor->ulysses_sequence_parallel_size > 1 ? KEY(actor.ulysses_sequence_parallel_size)
-                                                            : KEY(actor.context_parallel_size);
-  if (actor->ulysses_sequence_parallel_size > 1 || actor->context_parallel_size > 1)
+  const char *context = treadle_train_config_place_of_context(config);
+  if (context)
     REFUSE("%s: %s is %lld, with %s: adapters need all tokens of a row on one rank", config->file,
-           treadle_train_config_place(config, KEY(actor.lora_rank)), (long long)actor->lora_rank,
-           treadle_train_config_place(config, key));
+           treadle_train_config_place(config, KEY(actor.lora_rank)),
+           (long long)config->settings.actor.lora_rank, context);
   return TREADLE_OK;
 }
+
+static const char without_rank[] = "has no effect with lora_rank: 0";
 
 /* Without a rank: adapters to begin with are a mistake; the rest is in others' files, too. */
 static treadle_status settle_whole(treadle_train_config *config) {
   const int more[] = {KEY(actor.lora_alpha), KEY(actor.lora_save_merged)};
+  const treadle_train_list *modules = &config->settings.actor.target_modules;
+  const bool all = modules->count == 1 && strcmp(modules->items[0], "all-linear") == 0;
   treadle_status status = TREADLE_OK;
   if (config->settings.actor.lora_adapter_path)
     REFUSE("%s: %s is given, and lora_rank is 0: say the rank of these adapters", config->file,
            treadle_train_config_place(config, KEY(actor.lora_adapter_path)));
   for (size_t i = 0; i < sizeof more / sizeof *more; i++)
     if (treadle_train_config_is_given(config, more[i]) && !treadle_train_config_is_default(config, more[i]))
-      TRY(treadle_train_config_warn_of(config, treadle_train_config_place(config, more[i]),
-                                       "has no effect with lora_rank: 0"));
+      TRY(treadle_train_config_warn_of(config, treadle_train_config_place(config, more[i]), without_rank));
+  if (modules->count && !all)
+    TRY(treadle_train_config_warn_of(config, treadle_train_config_place(config, KEY(actor.target_modules)),
+                                     without_rank));
 out:
   return status;
 }

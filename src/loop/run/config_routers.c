@@ -28,13 +28,6 @@ static const char *place_of_training(const treadle_train_config *config) {
              : NULL;
 }
 
-static const char *place_of_context(const treadle_train_config *config) {
-  const treadle_config_actor *actor = &config->settings.actor;
-  return actor->ulysses_sequence_parallel_size > 1 ? PLACE(actor.ulysses_sequence_parallel_size)
-         : actor->context_parallel_size > 1        ? PLACE(actor.context_parallel_size)
-                                                   : NULL;
-}
-
 treadle_status treadle_train_config_settle_routers(treadle_train_config *config) {
   const treadle_config_training *t = &config->settings.training;
   const bool none = t->moe_router_load_balancing_type == TREADLE_BALANCING_NONE;
@@ -45,10 +38,12 @@ treadle_status treadle_train_config_settle_routers(treadle_train_config *config)
   if (config->settings.actor.lora_rank && trains)
     REFUSE("%s: %s is %lld, with %s: routers are of the base, which adapters leave as it is", config->file,
            PLACE(actor.lora_rank), (long long)config->settings.actor.lora_rank, trains);
-  if (treadle_train_config_by_sequence(&config->settings) && t->moe_aux_loss_coeff > 0 &&
-      place_of_context(config))
+  const char *context = treadle_train_config_by_sequence(&config->settings) && t->moe_aux_loss_coeff > 0
+                            ? treadle_train_config_place_of_context(config)
+                            : NULL;
+  if (context)
     REFUSE("%s: %s is seq_aux_loss, with %s: a rank needs all tokens of a row; say aux_loss", config->file,
-           PLACE(training.moe_router_load_balancing_type), place_of_context(config));
+           PLACE(training.moe_router_load_balancing_type), context);
   if (config->settings.actor.router_replay == TREADLE_REPLAY_R2 && config->settings.actor.exact)
     REFUSE("%s: %s is R2, and %s is true: updates of exact mode choose experts by themselves; say exact: "
            "false",

@@ -34,9 +34,11 @@ static void own_words(void **state) {
   check("actor_config:\n  model: m\n  lora_rank: 4\n  target_modules: [all-linear]\n", 4, 16, NULL);
   check("actor_config:\n  model: m\n  lora_rank: 4\n  target_modules: [all-linear, lm_head]\n", 4, 16,
         "all-linear,lm_head");
-  treadle_train_config *config =
-      read_ok("actor_config:\n  model: m\n  lora_alpha: 32\n  lora_save_merged: true\n");
-  assert_int_equal(config->warnings.count, 2);
+  treadle_train_config *config = read_ok("actor_config:\n  model: m\n  lora_alpha: 32\n  lora_save_merged: "
+                                         "true\n  target_modules: [q_proj]\n");
+  assert_int_equal(config->warnings.count, 3);
+  assert_non_null(
+      strstr(config->warnings.items[2], "target_modules (line 5) has no effect with lora_rank: 0"));
   assert_non_null(strstr(config->warnings.items[0], "lora_alpha (line 3) has no effect with lora_rank: 0"));
   treadle_train_config_destroy(config);
 }
@@ -90,6 +92,8 @@ static void refused(void **state) {
       {"  lora_rank: 4\n  ulysses_sequence_parallel_size: 2\n",
        "actor_config.lora_rank (line 3) is 4, with actor_config.ulysses_sequence_parallel_size (line 4): "
        "adapters need all tokens"},
+      {"  lora_rank: 4\n  layout: 'megatron:cp=2'\n",
+       "actor_config.lora_rank (line 3) is 4, with actor_config.layout (line 4): adapters need all tokens"},
       {"  lora_rank: 4\nmegatron_training: {moe_z_loss_coeff: 0.1}\n",
        "actor_config.lora_rank (line 3) is 4, with megatron_training.moe_z_loss_coeff (line 4): routers"}};
   for (size_t i = 0; i < TEST_COUNT(texts); i++) {
