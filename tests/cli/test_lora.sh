@@ -119,6 +119,7 @@ refused 'adapters are of other matrices' grad "$model" --file "$rows" --lora-ran
 refused 'lm_head is tied to model.embed_tokens.weight' grad "$model" --file "$rows" --lora-rank 4 --target-modules lm_head
 refused 'lm_head is tied to model.embed_tokens.weight' sft "$folder/config.yaml" "actor_config.save=$folder/none" 'actor_config.target_modules=[all-linear, lm_head]'
 refused "is named 'wrong'" grad "$model" --file "$rows" --lora-rank 4 --target-modules wrong
+refused "target_modules (override): .*is named 'wrong'" sft "$folder/config.yaml" "actor_config.save=$folder/none" 'actor_config.target_modules=[wrong]'
 refused 'give --lora-rank' grad "$model" --file "$rows" --lora "$actor/lora_adapter"
 
 # A folder of adapters is not a model.

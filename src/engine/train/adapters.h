@@ -57,6 +57,11 @@ typedef struct treadle_train_adapters {
   uint64_t base_digest; /* of the weights beside the adapters, once they are loaded */
 } treadle_train_adapters;
 
+/* ---- trainer.c ---- */
+
+/* Refused: what options of a trainer say of adapters that this model cannot have. */
+treadle_status treadle_train_check_adapters(const treadle_model *model, const treadle_trainer_options *options);
+
 /* ---- adapters.c ---- */
 
 /* The parts of a trainer that adapters work on; the arena has their memory. */

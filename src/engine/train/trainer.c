@@ -316,12 +316,24 @@ static treadle_train_optimizer optimizer_of(const treadle_trainer *t, const trea
                                    .distributed = o->distributed_optimizer};
 }
 
+static treadle_adapter_spec spec_of(const treadle_trainer_options *o) {
+  return (treadle_adapter_spec){.rank = o->lora_rank,
+                                .alpha = o->lora_alpha > 0 ? o->lora_alpha : LORA_ALPHA,
+                                .modules = o->lora_modules};
+}
+
+treadle_status treadle_train_check_adapters(const treadle_model *model, const treadle_trainer_options *o) {
+  const treadle_adapter_spec spec = spec_of(o);
+  treadle_adapter *adapter = NULL;
+  const treadle_status status = treadle_adapter_create(model, &spec, &adapter);
+  treadle_adapter_destroy(adapter);
+  return status;
+}
+
 /* Adapters in place of weights. */
 static treadle_status open_adapters(const treadle_train_adapter_parts *of, const treadle_trainer_options *o,
                                     treadle_train_adapters **adapters_p) {
-  const treadle_adapter_spec spec = {.rank = o->lora_rank,
-                                     .alpha = o->lora_alpha > 0 ? o->lora_alpha : LORA_ALPHA,
-                                     .modules = o->lora_modules};
+  const treadle_adapter_spec spec = spec_of(o);
   treadle_adapter *adapter;
   treadle_status status;
   TRY(treadle_adapter_create(of->windows->layout->model, &spec, &adapter));

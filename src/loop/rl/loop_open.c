@@ -214,6 +214,7 @@ treadle_status treadle_rl_find_lengths(treadle_rl_bounds *bounds, const treadle_
   TRY(treadle_transformer_create(model, &d));
   const treadle_config_routers routers = {model_path, d->routing.experts, d->routing.sigmoid};
   TRY(treadle_train_config_check_routers(task->config, &routers));
+  TRY(treadle_train_config_check_lora(task->config, model));
   int64_t all = s->training.seq_length;
   bounds->vocabulary = d->vocabulary;
   bounds->experts_top = d->routing.top;

@@ -505,6 +505,9 @@ treadle_status treadle_train_config_check_routers(const treadle_train_config *co
                                                   const treadle_config_routers *of);
 /* config_lora.c: adapters, of which MindSpeed-RL has Megatron's names. And what a trainer is made with. */
 treadle_status treadle_train_config_settle_lora(treadle_train_config *config);
+/* Refused: names that no matrix of the model has, and others that cannot have adapters. */
+treadle_status treadle_train_config_check_lora(const treadle_train_config *config,
+                                               const treadle_model *model);
 void treadle_train_lora_options(const treadle_train_settings *settings, treadle_trainer_options *options);
 /* config_rules_rl.c: the same of what reinforcement learning adds. */
 treadle_status treadle_train_config_settle_rl(treadle_train_config *config);

@@ -4,6 +4,7 @@
 
 #include "base/text.h"
 #include "base/utf8.h"
+#include "train/adapters.h"
 
 #include <math.h>
 #include <string.h>
@@ -147,4 +148,18 @@ void treadle_train_lora_options(const treadle_train_settings *s, treadle_trainer
   options->lora_adapter = s->actor.lora_adapter_path;
   options->lora_seed = (uint64_t)s->training.seed;
   options->lora_save_merged = s->actor.lora_save_merged;
+}
+
+treadle_status treadle_train_config_check_lora(const treadle_train_config *config,
+                                               const treadle_model *model) {
+  const treadle_config_actor *actor = &config->settings.actor;
+  treadle_trainer_options options = TREADLE_INIT(treadle_trainer_options);
+  treadle_status status;
+  if (!actor->lora_rank) return TREADLE_OK;
+  treadle_train_lora_options(&config->settings, &options);
+  status = treadle_train_check_adapters(model, &options);
+  if (status != TREADLE_REFUSED) return status;
+  return treadle_fail_in(status, "%s: %s: ", config->file,
+                         treadle_train_config_place(config, actor->lora_modules ? KEY(actor.target_modules)
+                                                                                : KEY(actor.lora_rank)));
 }

@@ -56,6 +56,7 @@ static treadle_status check_model(treadle_sft *sft) {
   TRY(treadle_transformer_create(sft->model, &d));
   const treadle_config_routers routers = {s->actor.model, d->routing.experts, d->routing.sigmoid};
   TRY(treadle_train_config_check_routers(sft->config, &routers));
+  TRY(treadle_train_config_check_lora(sft->config, sft->model));
   if (s->training.seq_length && d->most_positions && s->training.seq_length > d->most_positions)
     TRY(treadle_fail(TREADLE_REFUSED, "%s: %lld tokens, and the model takes %lld",
                      TREADLE_SFT_PLACE(sft, training.seq_length), (long long)s->training.seq_length,
