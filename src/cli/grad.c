@@ -141,8 +141,7 @@ static treadle_status read_number(const char *option, const char *text, bool abo
 static treadle_status read_routers(const treadle_arguments *a, treadle_trainer_options *options) {
   treadle_status status;
   TRY(read_number("aux-loss-coeff", a->grad.aux_loss_coeff, false, &options->aux_loss_coeff));
-  if (a->grad.seq_aux_loss && !a->grad.aux_loss_coeff)
-    REFUSE("--seq-aux-loss is of --aux-loss-coeff, which is not given");
+  if (a->grad.seq_aux_loss && !a->grad.aux_loss_coeff) REFUSE("--seq-aux-loss needs --aux-loss-coeff C");
   TRY(read_number("z-loss-coeff", a->grad.z_loss_coeff, false, &options->z_loss_coeff));
 out:
   return status;
@@ -214,6 +213,8 @@ static void print(const grad_job *job, const treadle_arguments *a) {
   if (!a->json) {
     printf("loss %.9g of %lld tokens, norm of the gradients %.9g, digest %s, %.2f s\n", loss,
            (long long)job->loss.tokens, job->norm, digest, job->seconds);
+    if (a->grad.aux_loss_coeff || a->grad.z_loss_coeff)
+      printf("losses of routers %.9g\n", job->loss.aux_loss);
     if (job->loss.experts_compared)
       printf("%lld of %lld tokens would have gone to other experts\n",
              (long long)job->loss.experts_differing, (long long)job->loss.experts_compared);

@@ -91,11 +91,29 @@ static treadle_status check_head(const treadle_model *model, const char *name, s
          model->path, head_name, model->tensors[model->entries[entry].tensor].name);
 }
 
+/* The names that can stand in a list, as far as there is room for them: "q_proj, o_proj, .." */
+static void write_names(const treadle_model *model, char *to, size_t room) {
+  size_t at = 0, length;
+  to[0] = 0;
+  for (int32_t t = 0; t < model->tensor_count; t++) {
+    const char *module =
+        can_have_one(model, &model->tensors[t]) ? module_of(&model->tensors[t], &length) : NULL;
+    if (!module || is_listed(to, module, length)) continue;
+    if (at + length + sizeof ", .." >= room) {
+      snprintf(to + at, room - at, ", ..");
+      return;
+    }
+    at += (size_t)snprintf(to + at, room - at, "%s%.*s", at ? ", " : "", (int)length, module);
+  }
+}
+
 /* Every name of the list is one of the model. */
 static treadle_status check_names(const treadle_model *model, const char *modules) {
   const char *name;
+  char names[400];
   size_t length, module_length;
   treadle_status status = TREADLE_OK;
+  write_names(model, names, sizeof names);
   if (modules && !modules[strspn(modules, " ,")])
     REFUSE("%s: no matrix is named that is to have an adapter; all-linear stands for all of them",
            model->path);
@@ -108,9 +126,8 @@ static treadle_status check_names(const treadle_model *model, const char *module
     }
     if (!found) TRY(check_head(model, name, length));
     if (!found)
-      REFUSE("%s: no matrix that can have an adapter is named '%.*s'; q_proj, v_proj, lm_head, .. are, as "
-             "far as the model has them, and not embeddings, routers and single experts",
-             model->path, (int)(length < 100 ? length : 100), name);
+      REFUSE("%s: no matrix that can have an adapter is named '%.*s'; those that can are %s", model->path,
+             (int)(length < 100 ? length : 100), name, names);
   }
 out:
   return status;

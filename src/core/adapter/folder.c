@@ -38,7 +38,7 @@ static treadle_status check_known(const char *path, const json_t *config) {
       {"lora_bias", "biases of B"},
       {"fan_in_fan_out", "transposed weights"},
       {"modules_to_save", "modules that are trained whole"},
-      {"rank_pattern", "ranks that differ by module"},
+      {"rank_pattern", "ranks that differ by module, as peft makes them of single experts, too,"},
       {"alpha_pattern", "an alpha that differs by module"},
       {"layers_to_transform", "some of the layers alone"},
       {"exclude_modules", "modules that are left out"},

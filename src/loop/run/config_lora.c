@@ -73,7 +73,9 @@ static treadle_status settle_mindspeed(treadle_train_config *config) {
   actor->lora_rank = 0;
   treadle_train_config_follow(config, rank, "without lora_target_modules");
   return treadle_train_config_warn(
-      config, treadle_arena_format(&config->arena, "%s: %s has no effect without lora_target_modules",
+      config, treadle_arena_format(&config->arena,
+                                   "%s: %s has no effect without lora_target_modules, as in MindSpeed-RL: "
+                                   "all weights train; say lora_target_modules, or lora_rank in its place",
                                    config->file, place));
 }
 
