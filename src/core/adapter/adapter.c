@@ -113,7 +113,6 @@ static treadle_status check_names(const treadle_model *model, const char *module
   char names[400];
   size_t length, module_length;
   treadle_status status = TREADLE_OK;
-  write_names(model, names, sizeof names);
   if (modules && !modules[strspn(modules, " ,")])
     REFUSE("%s: no matrix is named that is to have an adapter; all-linear stands for all of them",
            model->path);
@@ -124,10 +123,11 @@ static treadle_status check_names(const treadle_model *model, const char *module
       const char *module = can_have_one(model, tensor) ? module_of(tensor, &module_length) : NULL;
       found = module && module_length == length && memcmp(module, name, length) == 0;
     }
-    if (!found) TRY(check_head(model, name, length));
-    if (!found)
-      REFUSE("%s: no matrix that can have an adapter is named '%.*s'; those that can are %s", model->path,
-             (int)(length < 100 ? length : 100), name, names);
+    if (found) continue;
+    TRY(check_head(model, name, length));
+    write_names(model, names, sizeof names);
+    REFUSE("%s: no matrix that can have an adapter is named '%.*s'; those that can are %s", model->path,
+           (int)(length < 100 ? length : 100), name, names);
   }
 out:
   return status;

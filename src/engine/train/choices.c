@@ -216,19 +216,15 @@ static treadle_status count_own(const treadle_train_work *w, counts *mine) {
   return TREADLE_OK;
 }
 
-/* Each coordinate once: by the first rank that has it. */
 static treadle_status add_up(treadle_train_work *w, const counts *mine) {
-  treadle_group *group = w->t->ranks.group;
   treadle_status status;
-  TRY(treadle_group_say(group, mine, sizeof *mine));
-  for (int64_t d = 0; d < w->t->data_ranks; d++)
-    for (int rank = 0; rank < treadle_group_size(group); rank++) {
-      const counts *other = treadle_group_said(group, rank);
-      if (other->coordinate != d) continue;
-      w->choices.compared += other->compared;
-      w->choices.differing += other->differing;
-      break;
-    }
+  TRY(treadle_group_say(w->t->ranks.group, mine, sizeof *mine));
+  for (int64_t d = 0; d < w->t->data_ranks; d++) {
+    const counts *other = treadle_train_said(&w->t->ranks, d);
+    if (!other) continue;
+    w->choices.compared += other->compared;
+    w->choices.differing += other->differing;
+  }
 out:
   return status;
 }

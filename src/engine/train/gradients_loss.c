@@ -121,9 +121,9 @@ typedef struct sums {
 } sums;
 
 typedef struct found {
+  int64_t coordinate; /* -1: another rank says it */
   sums sums;
   double nll;
-  int64_t coordinate; /* -1: another rank says it */
 } found;
 
 /* Token after token, in the order of rows. */
@@ -141,21 +141,17 @@ static void add_own(const treadle_train_work *w, sums *all, double *nll) {
  * is that of the coordinates' own sums. */
 static treadle_status add_coordinate(treadle_train_work *w, int64_t coordinate, sums *all, double *nll) {
   treadle_trainer *t = w->t;
-  treadle_group *group = t->ranks.group;
   found mine = {.sums = *all, .coordinate = -1};
   treadle_status status;
   if (treadle_train_speaks(&t->stage, t->pass) && t->data_rank == coordinate) {
     mine.coordinate = coordinate;
     add_own(w, &mine.sums, &mine.nll);
   }
-  TRY(treadle_group_say(group, &mine, sizeof mine));
-  for (int rank = 0; rank < treadle_group_size(group); rank++) {
-    const found *other = treadle_group_said(group, rank);
-    if (other->coordinate != coordinate) continue;
-    *all = other->sums;
-    *nll += other->nll;
-    break;
-  }
+  TRY(treadle_group_say(t->ranks.group, &mine, sizeof mine));
+  const found *other = treadle_train_said(&t->ranks, coordinate);
+  if (!other) goto out;
+  *all = other->sums;
+  *nll += other->nll;
 out:
   return status;
 }

@@ -204,23 +204,19 @@ static counts count(const treadle_train_work *w) {
   return c;
 }
 
-/* Each coordinate once: by the first rank that has it. */
 static treadle_status add_up(treadle_train_work *w, const counts *mine) {
-  treadle_group *group = w->t->ranks.group;
   treadle_status status;
-  TRY(treadle_group_say(group, mine, sizeof *mine));
-  for (int64_t d = 0; d < w->t->data_ranks; d++)
-    for (int rank = 0; rank < treadle_group_size(group); rank++) {
-      const counts *other = treadle_group_said(group, rank);
-      if (other->data_rank != d) continue;
-      w->tokens += other->tokens;
-      w->sequences += other->sequences;
-      w->through += other->through;
-      if (other->batches > w->most_batches) w->most_batches = (int32_t)other->batches;
-      w->choices.most_given = treadle_larger(w->choices.most_given, other->given);
-      w->choices.most = treadle_larger(w->choices.most, other->through);
-      break;
-    }
+  TRY(treadle_group_say(w->t->ranks.group, mine, sizeof *mine));
+  for (int64_t d = 0; d < w->t->data_ranks; d++) {
+    const counts *other = treadle_train_said(&w->t->ranks, d);
+    if (!other) continue;
+    w->tokens += other->tokens;
+    w->sequences += other->sequences;
+    w->through += other->through;
+    if (other->batches > w->most_batches) w->most_batches = (int32_t)other->batches;
+    w->choices.most_given = treadle_larger(w->choices.most_given, other->given);
+    w->choices.most = treadle_larger(w->choices.most, other->through);
+  }
 out:
   return status;
 }

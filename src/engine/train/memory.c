@@ -318,7 +318,6 @@ static void place_back(treadle_back *back, const sizes *s, bool ties, memory *m)
 static void place_sequences(treadle_sequence_losses *s, const treadle_back *back, int64_t most, memory *m) {
   const int64_t experts = back->transformer->routing.experts, parts = 2 * most;
   s->experts = experts;
-  s->most = most;
   s->part = take(m, back->context.rows, sizeof *s->part);
   s->rows = take(m, most, sizeof *s->rows);
   s->tokens = take(m, parts, sizeof *s->tokens);

@@ -310,6 +310,14 @@ void treadle_train_leave(treadle_trainer *t) {
   treadle_exchange_destroy(t->ranks.ends);
 }
 
+const void *treadle_train_said(const treadle_train_ranks *ranks, int64_t coordinate) {
+  for (int rank = 0; rank < treadle_group_size(ranks->group); rank++) {
+    const int64_t *said = treadle_group_said(ranks->group, rank);
+    if (*said == coordinate) return said;
+  }
+  return NULL;
+}
+
 void treadle_train_tell(const treadle_train_ranks *ranks, treadle_status status) {
   if (status && ranks->board) treadle_board_fail(ranks->board);
 }

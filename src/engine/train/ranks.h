@@ -35,6 +35,9 @@ typedef struct treadle_train_ranks {
 /* The larger of both, which `room` becomes. */
 void treadle_train_join_room(treadle_train_room *room, const treadle_train_room *other);
 
+/* Of what all ranks have just said to the group, in structs that begin with an int64_t, a data parallel coordinate: that of the first rank
+ * with this one; NULL: there is none. So each coordinate is taken once. */
+const void *treadle_train_said(const treadle_train_ranks *ranks, int64_t coordinate);
 /* All ranks of the group learn of a failure, at once. */
 void treadle_train_tell(const treadle_train_ranks *ranks, treadle_status status);
 /* The first failure of any rank. Collective. */

@@ -92,7 +92,6 @@ typedef struct layer_sums {
 /* Experts [first, first + count) of a layer. */
 static treadle_status add_coordinates(treadle_train_routers *r, int32_t layer, int64_t first,
                                       int64_t count) {
-  treadle_group *group = r->ranks->group;
   int64_t *counts = r->counts + layer * r->transformer->routing.experts + first;
   const bool has = r->pass->layers[layer].weight[TREADLE_ROLE_ROUTER].segment_count > 0;
   layer_sums mine = {.coordinate = has ? r->data_rank : -1, .loss = r->losses[layer]};
@@ -100,15 +99,13 @@ static treadle_status add_coordinates(treadle_train_routers *r, int32_t layer, i
   treadle_status status;
   memcpy(mine.counts, counts, (size_t)count * sizeof *counts);
   memset(counts, 0, (size_t)count * sizeof *counts);
-  TRY(treadle_group_say(group, &mine, sizeof mine));
-  for (int64_t d = 0; d < r->data_ranks; d++)
-    for (int rank = 0; rank < treadle_group_size(group); rank++) {
-      const layer_sums *other = treadle_group_said(group, rank);
-      if (other->coordinate != d) continue;
-      loss += other->loss;
-      for (int64_t e = 0; e < count; e++) counts[e] += other->counts[e];
-      break;
-    }
+  TRY(treadle_group_say(r->ranks->group, &mine, sizeof mine));
+  for (int64_t d = 0; d < r->data_ranks; d++) {
+    const layer_sums *other = treadle_train_said(r->ranks, d);
+    if (!other) continue;
+    loss += other->loss;
+    for (int64_t e = 0; e < count; e++) counts[e] += other->counts[e];
+  }
   if (first + count == r->transformer->routing.experts) r->losses[layer] = loss;
 out:
   return status;

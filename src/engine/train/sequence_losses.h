@@ -11,9 +11,9 @@ typedef struct treadle_row_parts {
   int32_t prompt, own;
 } treadle_row_parts;
 
-/* part NULL: there is no such loss. */
+/* part NULL: there is no such loss. most: rows of a micro batch. */
 typedef struct treadle_sequence_losses {
-  int64_t experts, most; /* most: rows of a micro batch */
+  int64_t experts;
   int32_t *part;         /* [tokens] of each */
   treadle_row_parts *rows; /* [most] */
   int64_t *tokens;       /* [2 * most] of each part */

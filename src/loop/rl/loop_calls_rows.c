@@ -68,20 +68,26 @@ out:
   return status;
 }
 
-/* Values of rows from `first` on of those that were chosen, each to its place in the batch. */
+/* Values, or records of experts, of rows from `first` on of those that were chosen, each to its place in the batch. */
 static treadle_status place(const treadle_rl_rows_choice *c, size_t first, const treadle_batch *out,
-                            const char *name, float *values) {
-  const size_t rows = (size_t)treadle_batch_rows(out);
+                            const treadle_rl_answer_column *w) {
+  const size_t rows = (size_t)treadle_batch_rows(out), each = w->records ? 1 : sizeof *w->values;
+  const treadle_column_type type = w->records ? TREADLE_COLUMN_BYTES : TREADLE_COLUMN_FP32;
+  char *to = w->records ? (char *)w->records : (char *)w->values;
   treadle_column column = TREADLE_INIT(treadle_column);
   treadle_status status;
-  TRY(treadle_batch_column(out, name, &column));
+  TRY(treadle_batch_column(out, w->name, &column));
   for (size_t r = 0; r < rows; r++) {
     const treadle_rl_made *s = &c->batch->samples.items[c->rows[first + r]];
+    const size_t wanted = w->records ? s->experts_bytes : s->count,
+                 begin = w->records ? s->experts_first : s->first;
     const int64_t count = column.offsets ? column.offsets[r + 1] - column.offsets[r] : 0;
-    if (column.type != TREADLE_COLUMN_FP32 || count != (int64_t)s->count)
-      REFUSE("the train engine gives %lld %s for row %zu, which has %zu tokens", (long long)count, name,
-             first + r, s->count);
-    memcpy(values + s->first, (const float *)column.data + column.offsets[r], s->count * sizeof *values);
+    if (column.type != type || count != (int64_t)wanted)
+      REFUSE("the train engine gives %lld %s for row %zu, which has %zu %s", (long long)count, w->name,
+             first + r, wanted, w->records ? "bytes of them" : "tokens");
+    if (wanted)
+      memcpy(to + begin * each, (const char *)column.data + (size_t)column.offsets[r] * each,
+             wanted * each);
   }
 out:
   return status;
@@ -102,25 +108,6 @@ out:
   return status;
 }
 
-/* Experts of rows from `first` on, each to its place in the batch. */
-static treadle_status place_records(const treadle_rl_rows_choice *c, size_t first, const treadle_batch *out,
-                                    const char *name, uint8_t *records) {
-  const size_t rows = (size_t)treadle_batch_rows(out);
-  treadle_column column = TREADLE_INIT(treadle_column);
-  treadle_status status;
-  TRY(treadle_batch_column(out, name, &column));
-  for (size_t r = 0; r < rows; r++) {
-    const treadle_rl_made *s = &c->batch->samples.items[c->rows[first + r]];
-    const int64_t bytes = column.offsets ? column.offsets[r + 1] - column.offsets[r] : 0;
-    if (column.type != TREADLE_COLUMN_BYTES || bytes != (int64_t)s->experts_bytes)
-      REFUSE("the train engine gives %lld bytes of %s for row %zu, and %zu are wanted", (long long)bytes,
-             name, first + r, s->experts_bytes);
-    memcpy(records + s->experts_first, (const uint8_t *)column.data + column.offsets[r], s->experts_bytes);
-  }
-out:
-  return status;
-}
-
 /* What a rank has found of its rows. has [count]: those that some rank has answered. */
 static treadle_status take_answer(const treadle_rl_rows_choice *c, treadle_message *answer,
                                   const treadle_rl_answer_column *wanted, bool *has) {
@@ -135,12 +122,10 @@ static treadle_status take_answer(const treadle_rl_rows_choice *c, treadle_messa
     TRY(treadle_fail(TREADLE_PEER, "a rank answers rows %lld to %lld of %zu", (long long)first,
                      (long long)(first + rows), c->count));
   for (const treadle_rl_answer_column *w = wanted; w->name; w++)
-    if (w->values)
-      TRY(place(c, (size_t)first, out, w->name, w->values));
+    if (w->values || w->records)
+      TRY(place(c, (size_t)first, out, w));
     else if (w->by_row)
       TRY(place_by_row(c, (size_t)first, out, w->name, w->by_row));
-    else if (w->records)
-      TRY(place_records(c, (size_t)first, out, w->name, w->records));
   memset(has + first, true, (size_t)rows);
 out:
   treadle_batch_destroy(out);

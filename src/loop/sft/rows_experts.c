@@ -3,8 +3,8 @@
 
 #include "base/argument.h"
 #include "generate/request_lines.h"
+#include "pass/pass_steps.h"
 #include "pass/record_text.h"
-#include "pass/transformer.h"
 
 /* Rows one after the other, and where each begins. */
 typedef struct reading {
@@ -49,12 +49,12 @@ static treadle_status check_experts(const reading *r, const char *what, const ui
   const size_t top = r->records.top, layers = r->records.layers;
   const bool known = r->model && r->model->routing.experts;
   for (size_t i = 0; known && i < tokens * layers * top; i++) {
-    const int expert = records[2 * i] + 256 * records[2 * i + 1];
+    const int expert = treadle_pass_recorded(records, (int64_t)i);
     const size_t token = i / top / layers, layer = i / top % layers;
     if (expert >= r->model->routing.experts)
       REFUSE("%s: experts[%zu][%zu][%zu] is %d; the model has 0 to %lld", what, token, layer, i % top,
              expert, (long long)r->model->routing.experts - 1);
-    if (i % top && expert <= records[2 * i - 2] + 256 * records[2 * i - 1])
+    if (i % top && expert <= treadle_pass_recorded(records, (int64_t)i - 1))
       REFUSE("%s: experts[%zu][%zu] do not ascend: %d at [%zu]", what, token, layer, expert, i % top);
   }
   return TREADLE_OK;
